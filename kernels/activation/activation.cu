@@ -1,7 +1,7 @@
-// GELU, its tanh approximation and SwiGLU on CUDA. A thread keeps its columns (and their bias) and walks down some
-// rows, several of them at a time so that enough loads are in flight.
+// GELU, its tanh approximation, SiLU and ReLU on CUDA, alone and as gates. A thread keeps its columns (and their
+// bias) and walks down some rows, several of them at a time so that enough loads are in flight.
 //
-// Elements moved per element of y: forward 2 (SwiGLU 3), backward 3 (SwiGLU 5). float32 takes the exact exponential and
+// Elements moved per element of y: forward 2 (gated 3), backward 3 (gated 5). float32 takes the exact exponential and
 // division, 16-bit types the fast ones: their error of 2^-21 is far below the type's.
 #include "kernels/activation/activation.h"
 
@@ -49,6 +49,32 @@ struct Gelu {
   static __device__ __forceinline__ float slope(float x) {
     const float power = -0.5F * x * x;
     return cumulative(x) + x * 0.39894228F * (kFast ? __expf(power) : expf(power));
+  }
+};
+
+struct Silu {
+  template <bool kFast>
+  static __device__ __forceinline__ float value(float x) {
+    return x * sigmoid<kFast>(x);
+  }
+
+  template <bool kFast>
+  static __device__ __forceinline__ float slope(float x) {
+    const float gate = sigmoid<kFast>(x);
+    return gate * (1.0F + x * (1.0F - gate));
+  }
+};
+
+// NaN stays NaN.
+struct Relu {
+  template <bool>
+  static __device__ __forceinline__ float value(float x) {
+    return x < 0.0F ? 0.0F : x;
+  }
+
+  template <bool>
+  static __device__ __forceinline__ float slope(float x) {
+    return x > 0.0F ? 1.0F : 0.0F;
   }
 };
 
@@ -104,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) forward_plain(ActivationForward op, 
   }
 }
 
-template <class T, int W>
+template <class T, class Function, int W>
 __global__ void __launch_bounds__(kThreads) forward_gated(ActivationForward op, unsigned chunks) {
   constexpr int R = 2;
   constexpr bool kFast = sizeof(T) == 2;
@@ -126,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) forward_gated(ActivationForward op, 
       widen_add(gates[r], gate_bias, gate);
       widen_add(ups[r], up_bias, up);
 #pragma unroll
-      for (int i = 0; i < W; ++i) up[i] *= gate[i] * sigmoid<kFast>(gate[i]);
+      for (int i = 0; i < W; ++i) up[i] *= Function::template value<kFast>(gate[i]);
       store(static_cast<T*>(op.y) + (row + r) * op.columns + at.column, narrowed<T>(up));
     }
   }
@@ -167,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) backward_plain(ActivationBackward op
   if (op.partial) put(sum, op.partial + at.row / kActivationRows * op.columns + at.column);
 }
 
-template <class T, int W>
+template <class T, class Function, int W>
 __global__ void __launch_bounds__(kThreads) backward_gated(ActivationBackward op, unsigned chunks) {
   constexpr int R = 2;
   constexpr bool kFast = sizeof(T) == 2;
@@ -192,9 +218,9 @@ __global__ void __launch_bounds__(kThreads) backward_gated(ActivationBackward op
       widen(dys[r], dy);
 #pragma unroll
       for (int i = 0; i < W; ++i) {
-        const float share = sigmoid<kFast>(gate[i]), g = gate[i];
-        gate_sum[i] += gate[i] = dy[i] * up[i] * share * (1.0F + g * (1.0F - share));
-        up_sum[i] += up[i] = dy[i] * g * share;
+        const float value = Function::template value<kFast>(gate[i]), slope = Function::template slope<kFast>(gate[i]);
+        gate_sum[i] += gate[i] = dy[i] * up[i] * slope;
+        up_sum[i] += up[i] = dy[i] * value;
       }
       T* dx = static_cast<T*>(op.dx) + (row + r) * stride + at.column;
       store(dx, narrowed<T>(gate));
@@ -221,8 +247,18 @@ int forward(const ActivationForward& op, void* stream) {
         return run(forward_plain<T, GeluTanh, W>);
       case Activation::gelu:
         return run(forward_plain<T, Gelu, W>);
+      case Activation::silu:
+        return run(forward_plain<T, Silu, W>);
+      case Activation::relu:
+        return run(forward_plain<T, Relu, W>);
       case Activation::swiglu:
-        return run(forward_gated<T, W>);
+        return run(forward_gated<T, Silu, W>);
+      case Activation::geglu:
+        return run(forward_gated<T, Gelu, W>);
+      case Activation::geglu_tanh:
+        return run(forward_gated<T, GeluTanh, W>);
+      case Activation::reglu:
+        return run(forward_gated<T, Relu, W>);
     }
     return cudaErrorInvalidValue;
   });
@@ -242,8 +278,18 @@ int backward(const ActivationBackward& op, void* stream) {
         return run(backward_plain<T, GeluTanh, W>);
       case Activation::gelu:
         return run(backward_plain<T, Gelu, W>);
+      case Activation::silu:
+        return run(backward_plain<T, Silu, W>);
+      case Activation::relu:
+        return run(backward_plain<T, Relu, W>);
       case Activation::swiglu:
-        return run(backward_gated<T, W>);
+        return run(backward_gated<T, Silu, W>);
+      case Activation::geglu:
+        return run(backward_gated<T, Gelu, W>);
+      case Activation::geglu_tanh:
+        return run(backward_gated<T, GeluTanh, W>);
+      case Activation::reglu:
+        return run(backward_gated<T, Relu, W>);
     }
     return cudaErrorInvalidValue;
   });

@@ -2,15 +2,17 @@
 // Only that layer's raw output is kept.
 //
 // Source: Hendrycks and Gimpel 2016, "Gaussian error linear units" (exact: x Phi(x); tanh: its approximation);
-// Shazeer 2020, "GLU variants improve transformer", eq. 6 (silu(gate) * up, the gate in the first F columns).
-// Legend: N rows, F columns of y, W columns of x: F, or 2 F for swiglu.
+// Shazeer 2020, "GLU variants improve transformer", eq. 5 and 6 (act(gate) * up, the gate in the first F columns; act
+// is silu for swiglu, gelu for geglu, relu for reglu). The slope of relu at 0 is 0.
+// Legend: N rows, F columns of y, W columns of x: F, or 2 F for a gated one.
 #pragma once
 
 #include "kernels/common/kernel.h"
 
 namespace drivetrain::kernels {
 
-enum class Activation : uint8_t { gelu_tanh, gelu, swiglu };
+enum class Activation : uint8_t { gelu_tanh, gelu, silu, relu, swiglu, geglu, geglu_tanh, reglu };
+constexpr bool is_gated(Activation kind) { return kind >= Activation::swiglu; }
 
 struct ActivationForward {
   const void* x = nullptr;        // [N, W]

@@ -10,7 +10,7 @@ std::vector<BenchCase> activation_cases(BenchMemory& memory, Dtype dtype) {
   const int64_t rows = memory.rows(1024), columns = 3072, n = rows * columns;
   for (const auto& [name, kind] :
        {std::pair{"gelu_tanh", Activation::gelu_tanh}, {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}}) {
-    const int64_t wide = kind == Activation::swiglu ? 2 : 1;
+    const int64_t wide = is_gated(kind) ? 2 : 1;
     ActivationForward f;
     f.x = memory.numbers(wide * n, dtype), f.bias = memory.numbers(wide * columns, dtype),
     f.y = memory.numbers(n, dtype);

@@ -1,5 +1,5 @@
-// GELU, its tanh approximation and SwiGLU on the CPU. `x + bias` is formed again in the backward pass: it costs nothing
-// beside reading x, and keeping it would cost a matrix.
+// GELU, its tanh approximation, SiLU and ReLU on the CPU, alone and as gates. `x + bias` is formed again in the
+// backward pass: it costs nothing beside reading x, and keeping it would cost a matrix.
 #include "kernels/activation/activation.h"
 
 #include "kernels/common/narrow.h"
@@ -34,6 +34,25 @@ struct Gelu {
   static DRIVETRAIN_INLINE float slope(float x) { return multiply_add(x, normal_density(x), normal_cumulative(x)); }
 };
 
+struct Silu {
+  static DRIVETRAIN_INLINE float open(float x) { return 1.0F / (1.0F + exp2_held(-kLog2E * x)); }
+
+  static DRIVETRAIN_INLINE float value(float x) { return x * open(x); }
+
+  static DRIVETRAIN_INLINE float slope(float x) {
+    const float fall = exp2_held(-kLog2E * x);
+    const float gate = 1.0F / (1.0F + fall);
+    return gate * multiply_add(x, fall * gate, 1.0F);
+  }
+};
+
+// NaN stays NaN.
+struct Relu {
+  static DRIVETRAIN_INLINE float value(float x) { return at_least(x, 0.0F); }
+
+  static DRIVETRAIN_INLINE float slope(float x) { return x > 0.0F ? 1.0F : 0.0F; }
+};
+
 // x + bias in float32.
 template <bool kBias, class T>
 DRIVETRAIN_INLINE float biased(const T* x, const T* bias, int64_t i) {
@@ -58,25 +77,23 @@ DRIVETRAIN_INLINE void slopes(const T* x, const T* bias, const T* dy, T* dx, flo
   }
 }
 
-template <bool kBias, class T>
+template <class Function, bool kBias, class T>
 DRIVETRAIN_INLINE void gated_values(const T* x, const T* bias, T* y, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
-    y[i] = narrowed<T>(gate * up / (1.0F + exp2_held(-kLog2E * gate)));
+    y[i] = narrowed<T>(Function::value(gate) * up);
   }
 }
 
-template <bool kBias, bool kPartial, class T>
+template <class Function, bool kBias, bool kPartial, class T>
 DRIVETRAIN_INLINE void gated_slopes(const T* x, const T* bias, const T* dy, T* dx, float* partial, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
-    const float fall = exp2_held(-kLog2E * gate);
-    const float open = 1.0F / (1.0F + fall);
     const float gradient = widened(dy[i]);
-    const float dgate = gradient * up * (open * multiply_add(gate, fall * open, 1.0F));
-    const float dup = gradient * (gate * open);
+    const float dgate = gradient * up * Function::slope(gate);
+    const float dup = gradient * Function::value(gate);
     dx[i] = narrowed<T>(dgate);
     dx[n + i] = narrowed<T>(dup);
     if (kPartial) partial[i] += dgate;
@@ -86,17 +103,47 @@ DRIVETRAIN_INLINE void gated_slopes(const T* x, const T* bias, const T* dy, T* d
 
 template <bool kBias, class T>
 DRIVETRAIN_INLINE void forward_of(Activation kind, const T* x, const T* bias, T* y, int64_t n) {
-  if (kind == Activation::gelu_tanh) return values<GeluTanh, kBias>(x, bias, y, n);
-  if (kind == Activation::gelu) return values<Gelu, kBias>(x, bias, y, n);
-  gated_values<kBias>(x, bias, y, n);
+  switch (kind) {
+    case Activation::gelu_tanh:
+      return values<GeluTanh, kBias>(x, bias, y, n);
+    case Activation::gelu:
+      return values<Gelu, kBias>(x, bias, y, n);
+    case Activation::silu:
+      return values<Silu, kBias>(x, bias, y, n);
+    case Activation::relu:
+      return values<Relu, kBias>(x, bias, y, n);
+    case Activation::swiglu:
+      return gated_values<Silu, kBias>(x, bias, y, n);
+    case Activation::geglu:
+      return gated_values<Gelu, kBias>(x, bias, y, n);
+    case Activation::geglu_tanh:
+      return gated_values<GeluTanh, kBias>(x, bias, y, n);
+    case Activation::reglu:
+      return gated_values<Relu, kBias>(x, bias, y, n);
+  }
 }
 
 template <bool kBias, bool kPartial, class T>
 DRIVETRAIN_INLINE void backward_of(Activation kind, const T* x, const T* bias, const T* dy, T* dx, float* partial,
                                    int64_t n) {
-  if (kind == Activation::gelu_tanh) return slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
-  if (kind == Activation::gelu) return slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
-  gated_slopes<kBias, kPartial>(x, bias, dy, dx, partial, n);
+  switch (kind) {
+    case Activation::gelu_tanh:
+      return slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::gelu:
+      return slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::silu:
+      return slopes<Silu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::relu:
+      return slopes<Relu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::swiglu:
+      return gated_slopes<Silu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::geglu:
+      return gated_slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::geglu_tanh:
+      return gated_slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
+    case Activation::reglu:
+      return gated_slopes<Relu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+  }
 }
 
 template <class T>
@@ -139,7 +186,7 @@ void ask_for(const void* matrix, int64_t row, int64_t end, int64_t columns, Dtyp
   for (int64_t i = 0; i < columns * bytes_of_element(dtype); i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
-int64_t width_of(Activation kind, int64_t columns) { return kind == Activation::swiglu ? 2 * columns : columns; }
+int64_t width_of(Activation kind, int64_t columns) { return is_gated(kind) ? 2 * columns : columns; }
 
 }  // namespace
 

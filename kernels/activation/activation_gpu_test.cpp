@@ -10,16 +10,20 @@ using namespace device_test;
 
 class ActivationOnGpu : public DeviceTest {};
 
-constexpr Activation kKinds[] = {Activation::gelu_tanh, Activation::gelu, Activation::swiglu};
+constexpr Activation kKinds[] = {Activation::gelu_tanh, Activation::gelu,  Activation::silu,       Activation::relu,
+                                 Activation::swiglu,    Activation::geglu, Activation::geglu_tanh, Activation::reglu};
 constexpr double kPi = 3.14159265358979323846;
 
 double value(Activation kind, double x) {
-  if (kind == Activation::gelu_tanh) return 0.5 * x * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x)));
-  if (kind == Activation::gelu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  if (kind == Activation::gelu_tanh || kind == Activation::geglu_tanh)
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x)));
+  if (kind == Activation::relu || kind == Activation::reglu) return std::max(x, 0.0);
+  if (kind == Activation::gelu || kind == Activation::geglu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return x / (1 + std::exp(-x));
 }
 
 double slope(Activation kind, double x) {
+  if (kind == Activation::relu || kind == Activation::reglu) return x > 0 ? 1 : 0;
   const double step = 1e-5;  // central difference: error of 1e-10
   return (value(kind, x + step) - value(kind, x - step)) / (2 * step);
 }
@@ -55,7 +59,7 @@ std::vector<double> biased(const Case& c, int64_t width, const std::vector<doubl
 
 TEST_F(ActivationOnGpu, forward_equals_float64) {
   for_all_cases([](const Case& c, Activation kind, Dtype dtype) {
-    const int64_t width = kind == Activation::swiglu ? 2 * c.columns : c.columns;
+    const int64_t width = is_gated(kind) ? 2 * c.columns : c.columns;
     Numbers x(dtype, random_values(c.rows * width, 1, 4), c.skip), bias(dtype, random_values(width, 2), c.skip);
     Numbers y(dtype, c.rows * c.columns, c.skip);
     const ActivationForward op{x.data(), c.bias ? bias.data() : nullptr, y.data(), c.rows, c.columns, kind, dtype};
@@ -66,7 +70,7 @@ TEST_F(ActivationOnGpu, forward_equals_float64) {
     for (int64_t r = 0; r < c.rows; ++r) {
       for (int64_t i = 0; i < c.columns; ++i) {
         const double gate = in[static_cast<size_t>(r * width + i)];
-        const double up = kind == Activation::swiglu ? in[static_cast<size_t>(r * width + c.columns + i)] : 1;
+        const double up = is_gated(kind) ? in[static_cast<size_t>(r * width + c.columns + i)] : 1;
         wanted.push_back(value(kind, gate) * up);
       }
     }
@@ -76,7 +80,7 @@ TEST_F(ActivationOnGpu, forward_equals_float64) {
 
 TEST_F(ActivationOnGpu, backward_equals_float64) {
   for_all_cases([](const Case& c, Activation kind, Dtype dtype) {
-    const bool gated = kind == Activation::swiglu;
+    const bool gated = is_gated(kind);
     const int64_t width = gated ? 2 * c.columns : c.columns;
     Numbers x(dtype, random_values(c.rows * width, 1, 4), c.skip), bias(dtype, random_values(width, 2), c.skip);
     Numbers dy(dtype, random_values(c.rows * c.columns, 3), c.skip), out(dtype, c.rows * width, c.skip);

@@ -15,7 +15,24 @@ namespace {
 
 using Floats = std::vector<float>;
 
-constexpr Activation kKinds[] = {Activation::gelu_tanh, Activation::gelu, Activation::swiglu};
+constexpr Activation kKinds[] = {Activation::gelu_tanh, Activation::gelu,  Activation::silu,       Activation::relu,
+                                 Activation::swiglu,    Activation::geglu, Activation::geglu_tanh, Activation::reglu};
+
+// The function of x alone, which is the gate of a gated one.
+Activation function_of(Activation kind) {
+  switch (kind) {
+    case Activation::swiglu:
+      return Activation::silu;
+    case Activation::geglu:
+      return Activation::gelu;
+    case Activation::geglu_tanh:
+      return Activation::gelu_tanh;
+    case Activation::reglu:
+      return Activation::relu;
+    default:
+      return kind;
+  }
+}
 
 // A few float32 roundings of numbers of the result's size; where the result is small beside x, of x's.
 constexpr double kClose = 4 * std::numeric_limits<float>::epsilon();
@@ -30,23 +47,33 @@ Floats random_values(int64_t n, int seed, float spread = 1) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// y of one element; `gate` is x itself where there is no up.
+// y of one element; `gate` is x itself, and `up` 1, where nothing is gated.
 double value_of(Activation kind, double gate, double up) {
-  if (kind == Activation::gelu_tanh) {
-    return 0.5 * gate * (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+  switch (function_of(kind)) {
+    case Activation::gelu_tanh:
+      return 0.5 * gate * (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
+    case Activation::gelu:
+      return 0.5 * gate * std::erfc(-gate * std::sqrt(0.5)) * up;
+    case Activation::relu:
+      return std::max(gate, 0.0) * up;
+    default:
+      return gate * sigmoid(gate) * up;
   }
-  return kind == Activation::gelu ? 0.5 * gate * std::erfc(-gate * std::sqrt(0.5)) : gate * sigmoid(gate) * up;
 }
 
 // d y / d gate
 double slope_of(Activation kind, double x, double up) {
-  if (kind == Activation::gelu_tanh) {
-    const double line = std::sqrt(2 / M_PI), t = std::tanh(line * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * line * (1 + 3 * 0.044715 * x * x);
+  const double line = std::sqrt(2 / M_PI), t = std::tanh(line * (x + 0.044715 * x * x * x));
+  switch (function_of(kind)) {
+    case Activation::gelu_tanh:
+      return up * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * line * (1 + 3 * 0.044715 * x * x));
+    case Activation::gelu:
+      return up * (0.5 * std::erfc(-x * std::sqrt(0.5)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI));
+    case Activation::relu:
+      return x > 0 ? up : 0;
+    default:
+      return up * sigmoid(x) * (1 + x * (1 - sigmoid(x)));
   }
-  if (kind == Activation::gelu)
-    return 0.5 * std::erfc(-x * std::sqrt(0.5)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
-  return up * sigmoid(x) * (1 + x * (1 - sigmoid(x)));
 }
 
 struct Shape {
@@ -54,7 +81,7 @@ struct Shape {
   int64_t rows, columns;
   bool bias, partial;
 
-  int64_t width() const { return kind == Activation::swiglu ? 2 * columns : columns; }
+  int64_t width() const { return is_gated(kind) ? 2 * columns : columns; }
   int64_t blocks() const { return blocks_of(rows, kActivationRows); }
 };
 
@@ -104,7 +131,7 @@ struct Problem {
     return shape.bias ? value + bias[column] : value;
   }
   double up(int64_t row, int64_t column) const {
-    return shape.kind == Activation::swiglu ? input(row, shape.columns + column) : 1.0;
+    return is_gated(shape.kind) ? input(row, shape.columns + column) : 1.0;
   }
 
   Shape shape;
@@ -148,8 +175,9 @@ TEST(Activation, backward_is_the_gradient) {
         const double gate = p.input(row, i), up = p.up(row, i), dy = p.dy[row * shape.columns + i];
         const float* dx = &p.dx[row * shape.width() + i];
         ASSERT_NEAR(dx[0], dy * slope_of(shape.kind, gate, up), slack(dy, gate, up)) << "at " << gate << ", " << up;
-        if (shape.kind != Activation::swiglu) continue;
-        ASSERT_NEAR(dx[shape.columns], dy * gate * sigmoid(gate), slack(dy, gate, up)) << "at " << gate << ", " << up;
+        if (!is_gated(shape.kind)) continue;
+        ASSERT_NEAR(dx[shape.columns], dy * value_of(shape.kind, gate, 1), slack(dy, gate, up))
+            << "at " << gate << ", " << up;
       }
     }
   }
@@ -194,7 +222,8 @@ TEST(Activation, nan_stays_nan) {
     activation_forward_cpu(p.forward(), 0, 1);
     activation_backward_cpu(p.backward(), 0, 1);
     for (float value : p.y) EXPECT_TRUE(std::isnan(value));
-    for (float value : p.dx) EXPECT_TRUE(std::isnan(value));
+    // The slope of relu is 1 or 0 everywhere.
+    for (float value : p.dx) EXPECT_TRUE(std::isnan(value) || function_of(kind) == Activation::relu);
   }
 }
 

@@ -25,6 +25,15 @@ inline FlashRows rows_of(const FlashHeads& x, int64_t b, int64_t position, int64
           positions - position};
 }
 
+// The keys that a query sees are from first_key to end_key - 1, of those that there are; both grow with the query.
+inline constexpr int64_t kFarAway = int64_t{1} << 60;
+inline int64_t first_key(const FlashAttention& op, int64_t query) {
+  return op.window > 0 ? query + op.offset - op.window + 1 : -kFarAway;
+}
+inline int64_t end_key(const FlashAttention& op, int64_t query) {
+  return op.causal ? query + op.offset + 1 : op.window > 0 ? query + op.offset + op.window : kFarAway;
+}
+
 // 32 rows as tile pairs along D, `to_next` bytes from each to the next one; what is beyond their ends is zero.
 using PackPair = void (*)(const uint16_t* rows, int64_t stride, char* pair);
 void pack_rows(PackPair pack, const FlashRows& rows, int64_t head_size, char* to, int64_t to_next);
@@ -66,7 +75,8 @@ struct SoftmaxStep {
   const float* scores;
   int64_t blocks;
   int64_t keys;   // columns that are keys
-  int64_t first;  // row r sees columns below first + r
+  int64_t begin;  // row r sees columns from begin + r on
+  int64_t end;    // and below end + r
   float scale;    // of the scores, times log2 e
   float* maxima;  // [64], of scores in base 2, so far
   float* sums;    // [64, 16], of probabilities, so far
@@ -75,6 +85,8 @@ struct SoftmaxStep {
   int64_t panel;  // bytes from panel to panel of `out`
 };
 void softmax_step(const SoftmaxStep& step);
+// x [64, 64] := tanh(x * factor), `blocks` of them.
+void tanh_of_blocks(float* x, int64_t blocks, float factor);
 // x [64, 64] *= factors [64], row by row.
 void scale_rows(float* x, const float* factors);
 
@@ -82,7 +94,9 @@ void scale_rows(float* x, const float* factors);
 struct GradStep {
   const float *scores, *dprobabilities;
   int64_t keys;                   // rows that are keys
-  int64_t first;                  // row r is seen from column first + r on
+  int64_t begin;                  // row r is seen from column begin + r on
+  int64_t end;                    // and below end + r
+  bool capped;                    // the scores are tanh of what they were
   float scale;                    // of the scores, times log2 e
   const float *lse, *delta;       // [64]: in base 2; sum of dout out
   char *probabilities, *dscores;  // as A

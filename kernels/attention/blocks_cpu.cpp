@@ -51,14 +51,27 @@ LANES const float* score_at(const SoftmaxStep& s, int64_t row, int64_t column) {
   return s.scores + column / kSide * kBlockFloats + row * kSide + column % kSide;
 }
 
-// `end`: columns that the row sees; all of them unless kMasked.
+// tanh within 2e-7: 1 - 2 / (1 + e^2x); below 0.3 a series, because there the difference loses digits.
+LANES __m512 tanh_lanes(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1), square = _mm512_mul_ps(x, x);
+  __m512 p = _mm512_set1_ps(62.0F / 2835);
+  constexpr float kCoefficients[] = {-17.0F / 315, 2.0F / 15, -1.0F / 3};
+  for (const float c : kCoefficients) p = _mm512_fmadd_ps(p, square, _mm512_set1_ps(c));
+  const __m512 near = _mm512_fmadd_ps(_mm512_mul_ps(p, square), x, x);
+  const __m512 held = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-20)), _mm512_set1_ps(20));
+  const __m512 power = exp2_lanes(_mm512_mul_ps(held, _mm512_set1_ps(2 * kLog2Of_e)));
+  const __m512 far = _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2), _mm512_add_ps(one, power)));
+  return _mm512_mask_mov_ps(far, _mm512_cmp_ps_mask(square, _mm512_set1_ps(0.09F), _CMP_LT_OQ), near);
+}
+
+// `begin`, `end`: columns that the row sees; all of them unless kMasked.
 template <bool kMasked>
-LANES void softmax_row(const SoftmaxStep& s, int64_t row, int64_t end) {
+LANES void softmax_row(const SoftmaxStep& s, int64_t row, int64_t begin, int64_t end) {
   const int64_t columns = s.blocks * kSide;
   const __m512 lowest = _mm512_set1_ps(-kInfinity), scale = _mm512_set1_ps(s.scale);
   const auto scores = [&](int64_t c) {
     const __m512 x = _mm512_load_ps(score_at(s, row, c));
-    return kMasked ? _mm512_mask_mov_ps(lowest, below(end, c), x) : x;
+    return kMasked ? _mm512_mask_mov_ps(lowest, static_cast<__mmask16>(below(end, c) & from(begin, c)), x) : x;
   };
   __m512 most = lowest, other = lowest;
   for (int64_t c = 0; c < columns; c += 2 * kLanes) {
@@ -67,7 +80,7 @@ LANES void softmax_row(const SoftmaxStep& s, int64_t row, int64_t end) {
   }
   const float before = s.maxima[row], here = _mm512_reduce_max_ps(_mm512_max_ps(most, other)) * s.scale;
   const float maximum = before > here ? before : here;
-  const __m512 low = _mm512_set1_ps(maximum);
+  const __m512 low = _mm512_set1_ps(maximum == -kInfinity ? 0 : maximum);  // no key so far: probabilities of 0
   const __m512 shrink = exp2_lanes(_mm512_sub_ps(_mm512_set1_ps(before), low));
   __m512 left_sum = _mm512_mul_ps(_mm512_load_ps(s.sums + row * kLanes), shrink), right_sum = _mm512_setzero_ps();
   char* to = s.out + row / kPanel * s.panel + row % kPanel * 64;
@@ -85,17 +98,20 @@ LANES void softmax_row(const SoftmaxStep& s, int64_t row, int64_t end) {
 
 // Row r of the block is a key: probabilities and gradients of scores of 32 queries.
 template <bool kMasked>
-LANES void grad_pair(const GradStep& s, int64_t row, int64_t begin, int64_t column) {
+LANES void grad_pair(const GradStep& s, int64_t row, int64_t begin, int64_t end, int64_t column) {
   const __m512 scale = _mm512_set1_ps(s.scale);
   __m512 p[2], d[2];
   for (int64_t half = 0; half < 2; ++half) {
     const int64_t c = column + half * kLanes;
-    p[half] = exp2_lanes(_mm512_fmsub_ps(_mm512_load_ps(s.scores + row * kSide + c), scale, _mm512_load_ps(s.lse + c)));
+    const __m512 score = _mm512_load_ps(s.scores + row * kSide + c);
+    p[half] = exp2_lanes(_mm512_fmsub_ps(score, scale, _mm512_load_ps(s.lse + c)));
     d[half] = _mm512_sub_ps(_mm512_load_ps(s.dprobabilities + row * kSide + c), _mm512_load_ps(s.delta + c));
     d[half] = _mm512_mul_ps(p[half], d[half]);
+    if (s.capped) d[half] = _mm512_mul_ps(d[half], _mm512_fnmadd_ps(score, score, _mm512_set1_ps(1)));
     if (kMasked) {
-      p[half] = _mm512_maskz_mov_ps(from(begin, c), p[half]);
-      d[half] = _mm512_maskz_mov_ps(from(begin, c), d[half]);
+      const auto seen = static_cast<__mmask16>(from(begin, c) & below(end, c));
+      p[half] = _mm512_maskz_mov_ps(seen, p[half]);
+      d[half] = _mm512_maskz_mov_ps(seen, d[half]);
     }
   }
   const int64_t at = (row / kPanel * kPanels + column / kPanel) * kPairBytes + row % kPanel * 64;
@@ -117,9 +133,15 @@ LANES void for_rows(const RowsEnd& e, const Store& store) {
 void softmax_step(const SoftmaxStep& s) {
   const int64_t columns = s.blocks * kSide;
   for (int64_t row = 0; row < kSide; ++row) {
-    const int64_t seen = s.first + row < s.keys ? s.first + row : s.keys;
-    seen >= columns ? softmax_row<false>(s, row, columns) : softmax_row<true>(s, row, seen);
+    const int64_t begin = s.begin + row, end = s.end + row < s.keys ? s.end + row : s.keys;
+    begin <= 0 && end >= columns ? softmax_row<false>(s, row, 0, columns) : softmax_row<true>(s, row, begin, end);
   }
+}
+
+void tanh_of_blocks(float* x, int64_t blocks, float factor) {
+  const __m512 factors = _mm512_set1_ps(factor);
+  for (int64_t i = 0; i < blocks * kBlockFloats; i += kLanes)
+    _mm512_store_ps(x + i, tanh_lanes(_mm512_mul_ps(_mm512_load_ps(x + i), factors)));
 }
 
 void scale_rows(float* x, const float* factors) {
@@ -131,9 +153,9 @@ void scale_rows(float* x, const float* factors) {
 
 void grad_step(const GradStep& s) {
   for (int64_t row = 0; row < kSide; ++row) {
-    const int64_t begin = row < s.keys ? s.first + row : kSide;
+    const int64_t begin = row < s.keys ? s.begin + row : kSide, end = s.end + row;
     for (int64_t c = 0; c < kSide; c += kPanel)
-      begin <= 0 ? grad_pair<false>(s, row, begin, c) : grad_pair<true>(s, row, begin, c);
+      begin <= 0 && end >= kSide ? grad_pair<false>(s, row, begin, end, c) : grad_pair<true>(s, row, begin, end, c);
   }
 }
 
@@ -168,6 +190,7 @@ float dot_row(const uint16_t* a, const uint16_t* b, int64_t n) {
 namespace drivetrain::kernels {
 
 void softmax_step(const SoftmaxStep&) { __builtin_trap(); }
+void tanh_of_blocks(float*, int64_t, float) { __builtin_trap(); }
 void scale_rows(float*, const float*) { __builtin_trap(); }
 void grad_step(const GradStep&) { __builtin_trap(); }
 void write_rows(const RowsEnd&, uint16_t*) { __builtin_trap(); }

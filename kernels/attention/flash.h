@@ -7,7 +7,9 @@
 //   backward  tasks of a head; where several query heads share a key head, then rows of the sums over them
 //
 // Source: Dao 2023, "FlashAttention-2", algorithms 1 and 2. Legend: B batch, S queries, T keys, H heads, G key/value
-// heads (query head h uses h / (H / G)), D head size, at most kFlashHeadSize. Query i sees keys up to i, or all.
+// heads (query head h uses h / (H / G)), D head size, at most kFlashHeadSize. Query i sees keys j <= i + offset if
+// causal, and those with |i + offset - j| < window if there is one. Blocks that no query sees are not computed. A query
+// that sees no key has out 0 and lse -infinity.
 #pragma once
 
 #include "kernels/common/kernel.h"
@@ -27,6 +29,8 @@ struct FlashAttention {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_size = 0;
   float scale = 1;
   bool causal = true;
+  int64_t window = 0, offset = 0;        // window 0: none
+  float softcap = 0;                     // not 0: a score s becomes softcap tanh(s / softcap), before the mask
   ProductUnit unit = ProductUnit::none;  // not none
   FlashHeads q, k, v;
 };

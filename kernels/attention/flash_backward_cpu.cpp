@@ -21,19 +21,36 @@ class Head {
     pack_queries();
     for (int64_t j = 0; j < blocks_of(op_.keys, kSide); ++j) {
       pack_keys(j * kSide);
-      const int64_t first = op_.causal ? j : 0;
-      for (int64_t i = first; i < blocks_; ++i) block(i, j, i == first);
-      write_keys(j * kSide, first < blocks_);
+      const int64_t first = first_block(j), end = end_block(j);
+      for (int64_t i = first; i < end; ++i) block(i, j, i == first);
+      write_keys(j * kSide, first < end);
     }
     for (int64_t i = 0; i < blocks_; ++i) write_queries(i);
   }
 
  private:
+  // Whether all blocks of queries see the first keys; else dq begins as 0.
+  bool from_first_keys() const { return op_.window == 0 && op_.offset == 0; }
+  // Blocks of queries that see keys of block j.
+  int64_t first_block(int64_t j) const {
+    const int64_t first = op_.causal       ? j * kSide - op_.offset
+                          : op_.window > 0 ? j * kSide - op_.offset - op_.window + 1
+                                           : 0;
+    return first > 0 ? first / kSide : 0;
+  }
+  int64_t end_block(int64_t j) const {
+    if (op_.window == 0) return blocks_;
+    const int64_t end = (j + 1) * kSide - op_.offset + op_.window - 1;  // of queries that the last key sees
+    return end <= 0 ? 0 : end < blocks_ * kSide ? blocks_of(end, kSide) : blocks_;
+  }
+
   int64_t panel_bytes() const { return columns_ * kPairBytes; }            // of 32 rows of a head, pairs along D
   int64_t column_bytes() const { return blocks_ * kPanels * kPairBytes; }  // of 32 columns, pairs along the queries
   int64_t panels_at(int64_t column) const { return columns_ - column < kPanels ? columns_ - column : kPanels; }
 
   void pack_queries() {
+    if (!from_first_keys())
+      for (int64_t i = 0; i < blocks_ * column_blocks_ * kBlockFloats; ++i) dq_[i] = 0;
     for (int64_t panel = 0; panel < blocks_ * kPanels; ++panel) {
       const FlashRows q = rows_of(op_.q, b_, panel * kPanel, h_, op_.queries),
                       dout = rows_of(op_.dout, b_, panel * kPanel, h_, op_.queries);
@@ -65,10 +82,18 @@ class Head {
     const int64_t panel = panel_bytes(), queries = i * kPanels * panel;
     multiply({piece_, k_rows_, q_rows_ + queries, panel, panel, columns_}, scores_, false);
     multiply({piece_, v_rows_, dout_rows_ + queries, panel, panel, columns_}, dprobabilities_, false);
-    grad_step({scores_, dprobabilities_, op_.keys - j * kSide, op_.causal ? (j - i) * kSide : -kSide,
-               op_.scale * kLog2Of_e, lse_ + i * kSide, delta_ + i * kSide, probabilities_, dscores_});
+    if (op_.softcap > 0) tanh_of_blocks(scores_, 1, op_.scale / op_.softcap);
+    const int64_t distance = (j - i) * kSide - op_.offset;
+    const int64_t begin = op_.causal       ? distance
+                          : op_.window > 0 ? distance - op_.window + 1
+                                           : -kSide,
+                  end = op_.window > 0 ? distance + op_.window : 2 * kSide;
+    grad_step({scores_, dprobabilities_, op_.keys - j * kSide, begin, end, op_.softcap > 0,
+               (op_.softcap > 0 ? op_.softcap : op_.scale) * kLog2Of_e, lse_ + i * kSide, delta_ + i * kSide,
+               probabilities_, dscores_});
     transpose_dscores();
-    for (int64_t column = 0; column < columns_; column += kPanels) add_products(i, column, first, j == 0);
+    const bool first_keys = j == 0 && from_first_keys();
+    for (int64_t column = 0; column < columns_; column += kPanels) add_products(i, column, first, first_keys);
   }
 
   // Keys by queries, as A, to queries by keys, as A.
@@ -100,7 +125,7 @@ class Head {
   }
 
   void write_keys(int64_t key, bool seen) {
-    if (!seen)
+    if (!seen)  // by no query
       for (int64_t i = 0; i < column_blocks_ * kBlockFloats; ++i) dk_[i] = dv_[i] = 0;
     if (op_.groups < op_.heads) {
       write(dk_, op_.scale, key, op_.keys, op_.heads, h_, op_.head_dk);

@@ -46,26 +46,31 @@ class Task {
                 op_.head_size, q_ + panel * packed_.columns * kPairBytes, kPairBytes);
     for (int64_t r = 0; r < kSide; ++r) maxima_[r] = -__builtin_inff();
     for (int64_t i = 0; i < kSide * 16; ++i) sums_[i] = 0;
-    const int64_t seen = op_.causal && first + kSide < op_.keys ? first + kSide : op_.keys;
-    for (int64_t key = 0; key < seen; key += kStep * kSide) step(b, g, first, key, seen);
+    const int64_t begin = first_key(op_, first), last = end_key(op_, first + kSide - 1);
+    const int64_t from = begin > 0 ? begin / kSide * kSide : 0, seen = last < op_.keys ? last : op_.keys;
+    for (int64_t key = from; key < seen; key += kStep * kSide) step(b, g, first, key, seen, key == from);
+    if (seen <= from)
+      for (int64_t i = 0; i < blocks_of(packed_.columns, kPanels) * kBlockFloats; ++i) out_[i] = 0;
     end(b, h, first);
   }
 
-  void step(int64_t b, int64_t g, int64_t first, int64_t key, int64_t seen) {
+  void step(int64_t b, int64_t g, int64_t first, int64_t key, int64_t seen, bool is_first) {
     const int64_t blocks = seen - key >= kStep * kSide ? kStep : blocks_of(seen - key, kSide);
     const int64_t pairs = packed_.columns, panel = key / kPanel;
     for (int64_t i = 0; i < blocks; ++i)
       multiply({piece_, q_, packed_.keys(b, g, panel + i * kPanels), pairs * kPairBytes, pairs * kPairBytes, pairs},
                scores_ + i * kBlockFloats, false);
-    softmax_step({scores_, blocks, op_.keys - key, op_.causal ? first - key + 1 : op_.keys, op_.scale * kLog2Of_e,
-                  maxima_, sums_, shrink_, probabilities_, kStep * kPanels * kPairBytes});
+    if (op_.softcap > 0) tanh_of_blocks(scores_, blocks, op_.scale / op_.softcap);
+    softmax_step({scores_, blocks, op_.keys - key, first_key(op_, first) - key, end_key(op_, first) - key,
+                  (op_.softcap > 0 ? op_.softcap : op_.scale) * kLog2Of_e, maxima_, sums_, shrink_, probabilities_,
+                  kStep * kPanels * kPairBytes});
     for (int64_t column = 0; column < packed_.columns; column += kPanels) {
       float* const out = out_ + column / kPanels * kBlockFloats;
-      if (key > 0) scale_rows(out, shrink_);
+      if (!is_first) scale_rows(out, shrink_);
       const int64_t there = packed_.columns - column < kPanels ? packed_.columns - column : kPanels;
       multiply({piece_, probabilities_, packed_.values(b, g, panel) + column * packed_.value_panel(),
                 kStep * kPanels * kPairBytes, packed_.value_panel(), blocks * kPanels, there},
-               out, key > 0);
+               out, !is_first);
     }
   }
 
@@ -74,7 +79,7 @@ class Task {
     float* const lse = op_.lse + (b * op_.heads + h) * op_.queries + first;
     for (int64_t r = 0; r < kSide; ++r) {
       const float sum = sum_of_lanes(sums_ + r * 16);
-      shrink_[r] = 1 / sum;
+      shrink_[r] = sum > 0 ? 1 / sum : 0;
       if (r < rows) lse[r] = maxima_[r] * kLogOf_2 + std::log(sum);
     }
     for (int64_t column = 0; column < op_.head_size; column += kSide) {

@@ -9,8 +9,8 @@
 namespace drivetrain::kernels {
 namespace {
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, 2) cross_entropy_rows(CrossEntropy op) {
+template <class T, class Map>
+__global__ void __launch_bounds__(kThreads, 2) cross_entropy_rows(CrossEntropy op, Map map) {
   const int64_t n = blockIdx.x, label = op.labels[n];
   T* logits = static_cast<T*>(op.logits) + n * op.stride;
   const Row<T> row(logits, op.columns);
@@ -19,17 +19,17 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_rows(CrossEntropy o
     if (threadIdx.x == 0) op.loss[n] = label < 0 ? 0.0 : static_cast<double>(nanf(""));
     return;
   }
-  const float target = widened(logits[label]);  // before anything is overwritten: a barrier follows
-  const Online all = fold(read(row));
+  const float target = map.value(widened(logits[label]));  // before anything is overwritten: a barrier follows
+  const Online all = fold(read(row, map));
   if (op.gradient) {
-    write(row, all.top, static_cast<float>(op.scale / static_cast<double>(all.sum)));
+    write(row, all.top, static_cast<float>(op.scale / static_cast<double>(all.sum)), map);
     __syncthreads();  // the label's own term replaces what was just written
   }
   if (threadIdx.x > 0) return;
   op.loss[n] = static_cast<double>(all.top) - static_cast<double>(target) + log(static_cast<double>(all.sum));
   if (!op.gradient) return;
   const double share = static_cast<double>(exp2f((target - all.top) * kLog2e)) / static_cast<double>(all.sum);
-  const float own[1] = {static_cast<float>(op.scale * (share - 1.0))};
+  const float own[1] = {static_cast<float>(op.scale * (share - 1.0) * static_cast<double>(map.slope(target)))};
   store(logits + label, narrowed<T>(own));
 }
 
@@ -39,7 +39,9 @@ int cross_entropy_cuda(const CrossEntropy& given, void* stream) {
   CrossEntropy op = given;
   if (op.stride == 0) op.stride = op.columns;
   return with_type(op.dtype, [&](auto type) {
-    return launch(cross_entropy_rows<typename decltype(type)::type>, op.rows, kThreads, stream, op);
+    using T = typename decltype(type)::type;
+    return with_map(
+        op, [&](auto map) { return launch(cross_entropy_rows<T, decltype(map)>, op.rows, kThreads, stream, op, map); });
   });
 }
 

@@ -4,6 +4,8 @@
 //
 // Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax":
 // maximum and sum in one pass, the gradient in a second. Legend: N rows of the chunk, V vocabulary.
+// Where the matrix has z and a logit is f(z) = softcap tanh(logit_scale z / softcap), or logit_scale z without a
+// softcap (Gemma 2), the gradient is that of z.
 #pragma once
 
 #include "kernels/common/kernel.h"
@@ -19,6 +21,7 @@ struct CrossEntropy {
   double scale = 1;      // of the gradient
   Dtype dtype = Dtype::f32;
   int64_t stride = 0;  // elements from one row to the next; 0: `columns`. What lies between rows is not touched
+  float logit_scale = 1, softcap = 0;  // logit_scale > 0; softcap 0: none
 };
 DRIVETRAIN_KERNEL void cross_entropy_cpu(const CrossEntropy&, int64_t row_begin, int64_t row_end);
 DRIVETRAIN_KERNEL int cross_entropy_cuda(const CrossEntropy&, void* stream);

@@ -35,6 +35,22 @@ double narrow_row_loss(const CrossEntropy& op, void* x, int64_t label) {
   return std::log(sum) + (static_cast<double>(top) - static_cast<double>(logit));
 }
 
+// Of numbers that become logits on the way; those are made twice as well.
+double mapped_row_loss(const CrossEntropy& op, void* x, int64_t label) {
+  const LogitMap map{op.logit_scale, op.softcap};
+  const float top = map(maximum(x, op.columns, op.dtype)), logit = map(element(x, label, op.dtype));
+  double sum = 0;
+  for (int64_t i = 0; i < op.columns; i += kBlock)
+    sum += static_cast<double>(mapped_sum_of_exponentials(x, i, std::min(op.columns - i, kBlock), top, map, op.dtype));
+  if (op.gradient) {
+    const double share = std::exp(static_cast<double>(logit) - static_cast<double>(top)) / sum;
+    mapped_share_of_exponentials(x, op.columns, top, static_cast<float>(op.scale / sum), map, op.dtype);
+    const double own = op.scale * (share - 1) * static_cast<double>(map.slope_at(logit));
+    set_element(x, label, static_cast<float>(own), op.dtype);
+  }
+  return std::log(sum) + (static_cast<double>(top) - static_cast<double>(logit));
+}
+
 double row_loss(const CrossEntropy& op, float* x, int64_t label) {
   const float top = maximum(x, op.columns, Dtype::f32), logit = x[label];
   double sum = 0;
@@ -57,8 +73,9 @@ void cross_entropy_cpu(const CrossEntropy& op, int64_t row_begin, int64_t row_en
     void* const x = row_of(op.logits, row, op.stride > 0 ? op.stride : op.columns, op.dtype);
     const int64_t label = op.labels[row];
     if (label >= 0 && label < op.columns) {
-      op.loss[row] =
-          op.dtype == Dtype::f32 ? row_loss(op, static_cast<float*>(x), label) : narrow_row_loss(op, x, label);
+      op.loss[row] = !LogitMap{op.logit_scale, op.softcap}.is_identity() ? mapped_row_loss(op, x, label)
+                     : op.dtype == Dtype::f32                            ? row_loss(op, static_cast<float*>(x), label)
+                                                                         : narrow_row_loss(op, x, label);
       continue;
     }
     op.loss[row] = label < 0 ? 0 : std::numeric_limits<double>::quiet_NaN();

@@ -13,9 +13,11 @@ class CrossEntropyOnGpu : public DeviceTest {};
 struct Case {
   int64_t rows, columns, skip;
   double spread;
+  float factor = 1, cap = 0;  // of the logits
 };
-constexpr Case kCases[] = {{3, 1000, 0, 4}, {4, 1003, 0, 4}, {3, 50257, 1, 4}, {2, 5, 3, 4},
-                           {2, 1, 0, 4},    {3, 640, 0, 60}, {0, 8, 0, 1}};
+constexpr Case kCases[] = {
+    {3, 1000, 0, 4}, {4, 1003, 0, 4},          {3, 50257, 1, 4},        {2, 5, 3, 4}, {2, 1, 0, 4}, {3, 640, 0, 60},
+    {0, 8, 0, 1},    {4, 1003, 1, 9, 0.5F, 5}, {3, 640, 0, 9, 0.25F, 0}};
 
 void compare(const Case& c, Dtype dtype, bool gradient) {
   const double scale = 0.5;
@@ -24,12 +26,15 @@ void compare(const Case& c, Dtype dtype, bool gradient) {
   for (int64_t r = 0; r < c.rows; ++r) label_values.push_back(r == 1 ? -100 : (r * 7919 + c.columns - 1) % c.columns);
   Array<int64_t> labels(label_values);
   Array<double> loss(std::vector<double>(static_cast<size_t>(c.rows), 7777.0));
-  const CrossEntropy op{logits.data(), labels.as<int64_t>(), loss.as<double>(), c.rows, c.columns, gradient, scale,
-                        dtype};
+  CrossEntropy op{logits.data(), labels.as<int64_t>(), loss.as<double>(), c.rows, c.columns, gradient, scale, dtype};
+  op.logit_scale = c.factor, op.softcap = c.cap;
   run_repeatedly({&logits, &loss}, [&](void* stream) { return cross_entropy_cuda(op, stream); });
 
-  const std::vector<double> x = logits.first();
-  std::vector<double> wanted_loss, wanted = x;
+  std::vector<double> x = logits.first(), wanted_loss, wanted = x, slope(x.size(), c.factor);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] *= c.factor;
+    if (c.cap > 0) x[i] = c.cap * std::tanh(x[i] / c.cap), slope[i] *= 1 - x[i] * x[i] / c.cap / c.cap;
+  }
   for (int64_t r = 0; r < c.rows; ++r) {
     const int64_t label = label_values[static_cast<size_t>(r)];
     const double* row = x.data() + r * c.columns;
@@ -39,7 +44,8 @@ void compare(const Case& c, Dtype dtype, bool gradient) {
     wanted_loss.push_back(label < 0 ? 0 : std::log(sum) + top - row[label]);
     for (int64_t i = 0; gradient && i < c.columns; ++i) {
       const double share = std::exp(row[i] - top) / sum - (i == label ? 1 : 0);
-      wanted[static_cast<size_t>(r * c.columns + i)] = label < 0 ? 0 : scale * share;
+      wanted[static_cast<size_t>(r * c.columns + i)] =
+          label < 0 ? 0 : scale * share * slope[static_cast<size_t>(r * c.columns + i)];
     }
   }
   expect_close(loss.now(), wanted_loss, 2e-6, 2e-6, "loss");

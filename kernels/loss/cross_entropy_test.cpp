@@ -45,8 +45,13 @@ struct Expected {
 
 Expected expected(const Problem& p, int64_t n) {
   const int64_t v = p.op.columns, label = p.labels[n];
-  const float* x = p.logits.data() + n * v;
-  const double top = *std::max_element(x, x + v);
+  const double cap = p.op.softcap, factor = p.op.logit_scale;
+  std::vector<double> x(p.logits.data() + n * v, p.logits.data() + (n + 1) * v), slope(v, factor);
+  for (int64_t i = 0; i < v; ++i) {
+    x[i] *= factor;
+    if (cap > 0) x[i] = cap * std::tanh(x[i] / cap), slope[i] = factor * (1 - x[i] * x[i] / cap / cap);
+  }
+  const double top = *std::max_element(x.begin(), x.end());
   Expected e;
   e.gradient.assign(v, 0), e.room.assign(v, 0);
   if (label < 0) return e;
@@ -55,9 +60,12 @@ Expected expected(const Problem& p, int64_t n) {
   e.loss = std::log(sum) + top - x[label];
   for (int64_t i = 0; i < v; ++i) {
     const double share = std::exp(x[i] - top) / sum;
-    e.gradient[i] = p.op.scale * (share - (i == label ? 1 : 0));
-    // The exponent is rounded twice, and the sum's terms carry the same errors; then a few roundings.
-    e.room[i] = p.op.scale * share * kUlp * (2 * (top - x[i]) + 8) + std::abs(e.gradient[i]) * kUlp + 1e-37;
+    e.gradient[i] = p.op.scale * (share - (i == label ? 1 : 0)) * slope[i];
+    // The exponent is rounded twice, and the sum's terms carry the same errors; then a few roundings. A capped logit,
+    // and its slope, are off by a few ulps of the cap.
+    e.room[i] = p.op.scale * slope[i] * share * kUlp * (2 * (top - x[i]) + 8 + 8 * cap) +
+                std::abs(e.gradient[i]) * kUlp + 1e-37;
+    if (cap > 0) e.room[i] += p.op.scale * factor * 8 * kUlp * std::abs(share - (i == label ? 1 : 0));
   }
   return e;
 }
@@ -79,6 +87,20 @@ TEST(CrossEntropyCpu, agrees_with_float64) {
     p.op.scale = 0.125;
     check(p);
   }
+}
+
+TEST(CrossEntropyCpu, scaled_and_capped_logits_agree_with_float64) {
+  for (const int64_t v : {1, 33, 2049, 5003})
+    for (const auto& [scale, cap] : {std::pair{0.25F, 0.0F}, {1.0F, 5.0F}, {0.5F, 30.0F}, {8.0F, 3.0F}}) {
+      Problem p(5, v);
+      p.op.scale = 0.125, p.op.logit_scale = scale, p.op.softcap = cap;
+      p.labels[1] = -100;
+      check(p);
+      Problem without(p);
+      without.op.gradient = false;
+      p.run(), without.run();
+      EXPECT_EQ(p.loss, without.loss);
+    }
 }
 
 TEST(CrossEntropyCpu, rows_whose_label_does_not_count_are_zero) {

@@ -6,17 +6,17 @@
 namespace drivetrain::kernels {
 namespace {
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, 2) begin_rows(PartCrossEntropy op) {
+template <class T, class Map>
+__global__ void __launch_bounds__(kThreads, 2) begin_rows(PartCrossEntropy op, Map map) {
   const int64_t n = blockIdx.x, label = op.labels[n], own = label - op.first;
   double* part = op.part + n * 3;
   T* logits = static_cast<T*>(op.logits) + n * op.columns;
   Online all;
-  if (label >= 0) all = fold(read(Row<T>(logits, op.valid)));
+  if (label >= 0) all = fold(read(Row<T>(logits, op.valid), map));
   if (threadIdx.x > 0) return;
   part[0] = static_cast<double>(all.top);
   part[1] = static_cast<double>(all.sum);
-  part[2] = label >= 0 && own >= 0 && own < op.valid ? static_cast<double>(widened(logits[own])) : 0.0;
+  part[2] = label >= 0 && own >= 0 && own < op.valid ? static_cast<double>(map.value(widened(logits[own]))) : 0.0;
 }
 
 // All parts of a row together, in rank order.
@@ -33,8 +33,8 @@ __device__ void add_up(const PartCrossEntropy& op, int64_t row, double& top, dou
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, 2) end_rows(PartCrossEntropy op) {
+template <class T, class Map>
+__global__ void __launch_bounds__(kThreads, 2) end_rows(PartCrossEntropy op, Map map) {
   const int64_t n = blockIdx.x, label = op.labels[n], own = label - op.first;
   T* logits = static_cast<T*>(op.logits) + n * op.columns;
   if (label < 0 || label >= op.vocabulary) {  // a label beyond the vocabulary must show, so its loss is no number
@@ -49,11 +49,12 @@ __global__ void __launch_bounds__(kThreads, 2) end_rows(PartCrossEntropy op) {
   }
   if (!op.gradient) return;
   __syncthreads();
-  write(Row<T>(logits, op.valid), static_cast<float>(top), static_cast<float>(op.scale / sum));
+  write(Row<T>(logits, op.valid), static_cast<float>(top), static_cast<float>(op.scale / sum), map);
   for (int64_t i = op.valid + static_cast<int>(threadIdx.x); i < op.columns; i += kThreads) narrow(0.0F, logits[i]);
   __syncthreads();  // the label's own term replaces what was just written
   if (threadIdx.x > 0 || own < 0 || own >= op.valid) return;
-  const float share[1] = {static_cast<float>(op.scale * (exp(target - top) / sum - 1.0))};
+  const double slope = static_cast<double>(map.slope(static_cast<float>(target)));
+  const float share[1] = {static_cast<float>(op.scale * (exp(target - top) / sum - 1.0) * slope)};
   store(logits + own, narrowed<T>(share));
 }
 
@@ -61,13 +62,17 @@ __global__ void __launch_bounds__(kThreads, 2) end_rows(PartCrossEntropy op) {
 
 int part_cross_entropy_begin_cuda(const PartCrossEntropy& op, void* stream) {
   return with_type(op.dtype, [&](auto type) {
-    return launch(begin_rows<typename decltype(type)::type>, op.rows, kThreads, stream, op);
+    using T = typename decltype(type)::type;
+    return with_map(op,
+                    [&](auto map) { return launch(begin_rows<T, decltype(map)>, op.rows, kThreads, stream, op, map); });
   });
 }
 
 int part_cross_entropy_end_cuda(const PartCrossEntropy& op, void* stream) {
   return with_type(op.dtype, [&](auto type) {
-    return launch(end_rows<typename decltype(type)::type>, op.rows, kThreads, stream, op);
+    using T = typename decltype(type)::type;
+    return with_map(op,
+                    [&](auto map) { return launch(end_rows<T, decltype(map)>, op.rows, kThreads, stream, op, map); });
   });
 }
 

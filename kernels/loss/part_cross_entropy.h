@@ -26,6 +26,7 @@ struct PartCrossEntropy {
       true;  // of the second pass: logits := scale (softmax - onehot), padding and rows that do not count zero
   double scale = 1;
   Dtype dtype = Dtype::f32;
+  float logit_scale = 1, softcap = 0;  // as in cross_entropy.h; `part` is of logits
 };
 // Reads the logits once and writes `part`.
 DRIVETRAIN_KERNEL void part_cross_entropy_begin_cpu(const PartCrossEntropy&, int64_t row_begin, int64_t row_end);

@@ -31,12 +31,17 @@ void begin_row(const PartCrossEntropy& op, const void* x, int64_t label, double*
   const int64_t own = label - op.first;
   part[0] = -kInfinity, part[1] = 0, part[2] = 0;
   if (label < 0 || op.valid < 1) return;
-  const float top = maximum(x, op.valid, op.dtype);
+  const LogitMap map{op.logit_scale, op.softcap};
+  const bool same = map.is_identity();
+  const float top = same ? maximum(x, op.valid, op.dtype) : map(maximum(x, op.valid, op.dtype));
   part[0] = top;
-  if (own >= 0 && own < op.valid) part[2] = element(x, own, op.dtype);
+  if (own >= 0 && own < op.valid) part[2] = same ? element(x, own, op.dtype) : map(element(x, own, op.dtype));
   if (static_cast<double>(top) == -kInfinity) return;
-  for (int64_t i = 0; i < op.valid; i += kBlock)
-    part[1] += static_cast<double>(sum_of_exponentials(x, i, std::min(op.valid - i, kBlock), top, op.dtype));
+  for (int64_t i = 0; i < op.valid; i += kBlock) {
+    const int64_t n = std::min(op.valid - i, kBlock);
+    part[1] += static_cast<double>(same ? sum_of_exponentials(x, i, n, top, op.dtype)
+                                        : mapped_sum_of_exponentials(x, i, n, top, map, op.dtype));
+  }
 }
 
 }  // namespace
@@ -58,12 +63,17 @@ void part_cross_entropy_end_cpu(const PartCrossEntropy& op, int64_t row_begin, i
     const Whole whole(op, row);
     op.loss[row] = std::log(whole.sum) + (whole.top - whole.target);
     if (!op.gradient) continue;
-    share_of_exponentials(x, op.valid, static_cast<float>(whole.top), static_cast<float>(op.scale / whole.sum),
-                          op.dtype);
+    const LogitMap map{op.logit_scale, op.softcap};
+    const float top = static_cast<float>(whole.top), factor = static_cast<float>(op.scale / whole.sum);
+    if (map.is_identity())
+      share_of_exponentials(x, op.valid, top, factor, op.dtype);
+    else
+      mapped_share_of_exponentials(x, op.valid, top, factor, map, op.dtype);
     clear(x, op.valid, op.columns, op.dtype);
-    if (own >= 0 && own < op.valid)
-      set_element(x, own, static_cast<float>(op.scale * (std::exp(whole.target - whole.top) / whole.sum - 1)),
-                  op.dtype);
+    if (own < 0 || own >= op.valid) continue;
+    const double slope = static_cast<double>(map.slope_at(static_cast<float>(whole.target)));
+    const double share = op.scale * (std::exp(whole.target - whole.top) / whole.sum - 1) * slope;
+    set_element(x, own, static_cast<float>(share), op.dtype);
   }
 }
 

@@ -16,10 +16,11 @@ class PartCrossEntropyOnGpu : public DeviceTest {};
 struct Case {
   int64_t rows, vocabulary, columns, skip;
   double spread;
+  float factor = 1, cap = 0;  // of the logits
 };
 // Ragged ends, padding, a rank with nothing but padding.
-constexpr Case kCases[] = {
-    {3, 1000, 500, 0, 4}, {4, 1003, 502, 1, 4}, {3, 50257, 25216, 0, 4}, {2, 5, 128, 3, 4}, {3, 640, 320, 0, 60}};
+constexpr Case kCases[] = {{3, 1000, 500, 0, 4}, {4, 1003, 502, 1, 4}, {3, 50257, 25216, 0, 4},
+                           {2, 5, 128, 3, 4},    {3, 640, 320, 0, 60}, {4, 1003, 502, 1, 9, 0.5F, 5}};
 constexpr int64_t kRanks = 2;
 
 void compare(const Case& c, Dtype dtype, bool gradient) {
@@ -37,6 +38,7 @@ void compare(const Case& c, Dtype dtype, bool gradient) {
     op.rows = c.rows, op.columns = c.columns, op.first = rank * c.columns, op.vocabulary = c.vocabulary;
     op.valid = std::clamp<int64_t>(c.vocabulary - op.first, 0, c.columns);
     op.ranks = kRanks, op.gradient = gradient, op.scale = scale, op.dtype = dtype;
+    op.logit_scale = c.factor, op.softcap = c.cap;
     return op;
   };
   for (int64_t rank = 0; rank < kRanks; ++rank) {
@@ -60,8 +62,11 @@ void compare(const Case& c, Dtype dtype, bool gradient) {
     for (int64_t r = 0; r < c.rows; ++r) {
       const int64_t label = label_values[static_cast<size_t>(r)];
       const auto logit = [&](int64_t v) {
-        return given[static_cast<size_t>(v / c.columns)][static_cast<size_t>(r * c.columns + v % c.columns)];
+        const double z =
+            c.factor * given[static_cast<size_t>(v / c.columns)][static_cast<size_t>(r * c.columns + v % c.columns)];
+        return c.cap > 0 ? c.cap * std::tanh(z / c.cap) : z;
       };
+      const auto slope = [&](double y) { return c.factor * (c.cap > 0 ? 1 - y * y / c.cap / c.cap : 1.0); };
       double top = logit(0), sum = 0;
       for (int64_t v = 0; v < c.vocabulary; ++v) top = std::max(top, logit(v));
       for (int64_t v = 0; v < c.vocabulary; ++v) sum += std::exp(logit(v) - top);
@@ -70,7 +75,7 @@ void compare(const Case& c, Dtype dtype, bool gradient) {
         const int64_t v = rank * c.columns + i;
         const bool counts = label >= 0 && v < c.vocabulary;
         wanted[static_cast<size_t>(r * c.columns + i)] =
-            counts ? scale * (std::exp(logit(v) - top) / sum - (v == label ? 1 : 0)) : 0;
+            counts ? scale * (std::exp(logit(v) - top) / sum - (v == label ? 1 : 0)) * slope(logit(v)) : 0;
       }
     }
     expect_close(loss.now(), wanted_loss, 2e-6, 2e-6, "loss");

@@ -45,6 +45,7 @@ struct Problem {
         op.rows = rows, op.columns = columns, op.valid = valid(r), op.first = r * columns, op.vocabulary = vocabulary;
         op.part = parts.data() + r * rows * 3, op.parts = parts.data(), op.ranks = ranks;
         op.loss = loss.data() + r * rows, op.gradient = wants_gradient, op.scale = scale;
+        op.logit_scale = factor, op.softcap = cap;
         pass(op, 0, rows);
       }
   }
@@ -61,14 +62,20 @@ struct Problem {
   std::vector<int64_t> labels;
   double scale = 0.125;
   bool wants_gradient = true;
+  float factor = 1, cap = 0;  // of the logits
   std::vector<double> parts, loss;
   std::vector<std::vector<float>> gradient;  // by rank
 };
 
 void check_row(const Problem& p, int64_t n) {
-  const float* x = p.logits.data() + n * p.vocabulary;
+  const float* const row = p.logits.data() + n * p.vocabulary;
+  std::vector<double> x(row, row + p.vocabulary), slope(x.size(), p.factor);
   const int64_t label = p.labels[n];
-  const double top = *std::max_element(x, x + p.vocabulary);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] *= p.factor;
+    if (p.cap > 0) x[i] = p.cap * std::tanh(x[i] / p.cap), slope[i] *= 1 - x[i] * x[i] / p.cap / p.cap;
+  }
+  const double top = *std::max_element(x.begin(), x.end());
   double sum = 0;
   for (int64_t i = 0; i < p.vocabulary; ++i) sum += std::exp(x[i] - top);
   const double loss = label < 0 ? 0 : std::log(sum) + top - x[label];
@@ -81,8 +88,11 @@ void check_row(const Problem& p, int64_t n) {
         ASSERT_EQ(found, 0) << "padding, or a row that does not count: rank " << r << ", column " << i;
         continue;
       }
-      const double share = std::exp(x[column] - top) / sum, wanted = p.scale * (share - (column == label ? 1 : 0));
-      const double room = p.scale * share * kUlp * (2 * (top - x[column]) + 8) + std::abs(wanted) * kUlp + 1e-37;
+      const double share = std::exp(x[column] - top) / sum, rest = share - (column == label ? 1 : 0);
+      const double wanted = p.scale * rest * slope[column];
+      double room = p.scale * slope[column] * share * kUlp * (2 * (top - x[column]) + 8 + 8 * p.cap) +
+                    std::abs(wanted) * kUlp + 1e-37;
+      if (p.cap > 0) room += p.scale * p.factor * 8 * kUlp * std::abs(rest);
       ASSERT_NEAR(found, wanted, room) << "row " << n << ", column " << column << " of " << p.vocabulary;
     }
   }
@@ -98,6 +108,15 @@ TEST(PartCrossEntropyCpu, parts_together_agree_with_float64_over_the_whole_row) 
         p.run();
         for (int64_t n = 0; n < p.rows; ++n) check_row(p, n);
       }
+}
+
+TEST(PartCrossEntropyCpu, parts_of_scaled_and_capped_logits_agree_with_float64) {
+  for (const auto& [factor, cap] : {std::pair{0.25F, 0.0F}, {0.5F, 5.0F}}) {
+    Problem p(5, 1000, 3, 128, 6);
+    p.labels[1] = -100, p.factor = factor, p.cap = cap;
+    p.run();
+    for (int64_t n = 0; n < p.rows; ++n) check_row(p, n);
+  }
 }
 
 TEST(PartCrossEntropyCpu, the_label_may_be_any_ranks) {

@@ -15,6 +15,31 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kBatch = 4;  // packs in flight per thread
 constexpr float kLog2e = 1.4426950408889634F;
 
+// What becomes of a number in the matrix on its way to the softmax: nothing, or what LogitMap says.
+struct SameLogit {
+  __device__ __forceinline__ float value(float x) const { return x; }
+  __device__ __forceinline__ float slope(float) const { return 1.0F; }
+};
+struct LogitMap {
+  float scale, softcap;  // softcap 0: none
+
+  __device__ __forceinline__ float value(float x) const {
+    return softcap > 0.0F ? softcap * tanhf(x * scale / softcap) : x * scale;
+  }
+  // The slope at the place whose value is `logit`.
+  __device__ __forceinline__ float slope(float logit) const {
+    const float part = softcap > 0.0F ? logit / softcap : 0.0F;
+    return scale * (1.0F - part * part);
+  }
+};
+
+// body(map) with what the operation says of its logits.
+template <class Op, class Body>
+int with_map(const Op& op, Body body) {
+  if (op.logit_scale == 1.0F && op.softcap == 0.0F) return body(SameLogit{});
+  return body(LogitMap{op.logit_scale, op.softcap});
+}
+
 // sum of e^(x - top)
 struct Online {
   float top = -FLT_MAX, sum = 0.0F;
@@ -71,8 +96,8 @@ struct Row {
   }
 };
 
-template <class T>
-__device__ Online read(const Row<T>& row) {
+template <class T, class Map>
+__device__ Online read(const Row<T>& row, Map map) {
   constexpr int W = kWidth<T>;
   Online mine;
   for (int64_t batch = 0; batch < row.batches(); ++batch) {
@@ -86,31 +111,36 @@ __device__ Online read(const Row<T>& row) {
       if (row.pack(batch, k) >= row.count) continue;
       float x[W];
       widen(in[k], x);
+#pragma unroll
+      for (int i = 0; i < W; ++i) x[i] = map.value(x[i]);
       mine.add(x);
     }
   }
   if (static_cast<int>(threadIdx.x) < row.singles) {
-    const float x[1] = {widened(*row.single(static_cast<int>(threadIdx.x)))};
+    const float x[1] = {map.value(widened(*row.single(static_cast<int>(threadIdx.x))))};
     mine.add(x);
   }
   return mine;
 }
 
-template <class T, int W>
-__device__ __forceinline__ Pack<T, W> softmax(const Pack<T, W>& pack, float top, float factor) {
+template <class T, int W, class Map>
+__device__ __forceinline__ Pack<T, W> softmax(const Pack<T, W>& pack, float top, float factor, Map map) {
   float x[W];
   widen(pack, x);
 #pragma unroll
-  for (int i = 0; i < W; ++i) x[i] = exp2f((x[i] - top) * kLog2e) * factor;
+  for (int i = 0; i < W; ++i) {
+    const float logit = map.value(x[i]);
+    x[i] = exp2f((logit - top) * kLog2e) * factor * map.slope(logit);
+  }
   return narrowed<T>(x);
 }
 
-template <class T>
-__device__ void write(const Row<T>& row, float top, float factor) {
+template <class T, class Map>
+__device__ void write(const Row<T>& row, float top, float factor, Map map) {
   constexpr int W = kWidth<T>;
   if (static_cast<int>(threadIdx.x) < row.singles) {
     T* x = row.single(static_cast<int>(threadIdx.x));
-    store(x, softmax(load<1>(x), top, factor));
+    store(x, softmax(load<1>(x), top, factor, map));
   }
   for (int64_t batch = row.batches() - 1; batch >= 0; --batch) {
     Pack<T, W> in[kBatch];
@@ -120,7 +150,7 @@ __device__ void write(const Row<T>& row, float top, float factor) {
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      if (row.pack(batch, k) < row.count) store(row.packs + row.pack(batch, k) * W, softmax(in[k], top, factor));
+      if (row.pack(batch, k) < row.count) store(row.packs + row.pack(batch, k) * W, softmax(in[k], top, factor, map));
     }
   }
 }

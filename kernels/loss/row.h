@@ -66,6 +66,73 @@ DRIVETRAIN_VECTOR_CLONES void share_of_exponentials(void* x, int64_t n, float to
       dtype, [&]<class T>(T) __attribute__((always_inline)) { share_in(static_cast<T*>(x), n, top, factor); });
 }
 
+// tanh within 2e-7: near 0 a series, for the difference from 1 has no digits there.
+DRIVETRAIN_INLINE float tanh_of(float x) {
+  const float square = x * x;
+  float p = 2.18694886e-2F;
+  p = multiply_add(p, square, -5.39682540e-2F);
+  p = multiply_add(p, square, 0.133333333F);
+  p = multiply_add(p, square, -0.333333333F);
+  const float near = multiply_add(x * square, p, x);
+  const float far = 1.0F - 2.0F / (1.0F + exp2_held(2.0F * kLog2E * x));
+  return square < 0.0625F ? near : far;
+}
+
+// What becomes of a number in the matrix on its way to the softmax.
+struct LogitMap {
+  float scale, softcap;  // softcap 0: none
+
+  bool is_identity() const { return scale == 1.0F && softcap == 0.0F; }
+  template <bool kCapped>
+  DRIVETRAIN_INLINE float value(float x) const {
+    return kCapped ? softcap * tanh_of(x * scale / softcap) : x * scale;
+  }
+  // The slope at the place whose value is `logit`.
+  template <bool kCapped>
+  DRIVETRAIN_INLINE float slope(float logit) const {
+    const float part = logit / softcap;
+    return kCapped ? scale * multiply_add(-part, part, 1.0F) : scale;
+  }
+  float operator()(float x) const { return softcap > 0.0F ? value<true>(x) : value<false>(x); }
+  float slope_at(float logit) const { return softcap > 0.0F ? slope<true>(logit) : slope<false>(logit); }
+};
+
+template <bool kCapped, class T>
+DRIVETRAIN_INLINE float mapped_sum_in(const T* x, int64_t n, float top, LogitMap map) {
+  return sum_lanes(n, [=](int64_t i) { return exp_below(map.value<kCapped>(widened(x[i])) - top); });
+}
+
+// sum_of_exponentials of the mapped row.
+DRIVETRAIN_VECTOR_CLONES float mapped_sum_of_exponentials(const void* row, int64_t first, int64_t n, float top,
+                                                          LogitMap map, Dtype dtype) {
+  float sum = 0;
+  with_elements(
+      dtype, [&]<class T>(T) __attribute__((always_inline)) {
+        const T* const x = static_cast<const T*>(row) + first;
+        sum = map.softcap > 0.0F ? mapped_sum_in<true>(x, n, top, map) : mapped_sum_in<false>(x, n, top, map);
+      });
+  return sum;
+}
+
+template <bool kCapped, class T>
+DRIVETRAIN_INLINE void mapped_share_in(T* x, int64_t n, float top, float factor, LogitMap map) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float logit = map.value<kCapped>(widened(x[i]));
+    x[i] = narrowed<T>(exp_below(logit - top) * factor * map.slope<kCapped>(logit));
+  }
+}
+
+// x := e^(logit - top) factor slope
+DRIVETRAIN_VECTOR_CLONES void mapped_share_of_exponentials(void* row, int64_t n, float top, float factor, LogitMap map,
+                                                           Dtype dtype) {
+  with_elements(
+      dtype, [&]<class T>(T) __attribute__((always_inline)) {
+        T* const x = static_cast<T*>(row);
+        map.softcap > 0.0F ? mapped_share_in<true>(x, n, top, factor, map)
+                           : mapped_share_in<false>(x, n, top, factor, map);
+      });
+}
+
 inline float element(const void* row, int64_t i, Dtype dtype) {
   float x = 0;
   with_elements(dtype, [&]<class T>(T) { x = widened(static_cast<const T*>(row)[i]); });

@@ -59,7 +59,7 @@ __device__ __forceinline__ void write_y(const NormForward& op, int64_t row, int6
   load_or_zero<W>(static_cast<const T*>(op.weight), column, weight);
   load_or_zero<W>(static_cast<const T*>(op.bias), column, bias);
 #pragma unroll
-  for (int i = 0; i < W; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+  for (int i = 0; i < W; ++i) x[i] = (x[i] - mean) * rstd * (op.offset + weight[i]) + bias[i];
   store(static_cast<T*>(op.y) + row * op.columns + column, narrowed<T>(x));
 }
 

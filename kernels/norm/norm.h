@@ -3,7 +3,7 @@
 //
 // Source: Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer normalization".
 // Legend: N rows, D columns. sum = x + delta; mean over D (0 for rms); rstd = 1 / sqrt(mean((sum - mean)^2) + epsilon);
-// y = (sum - mean) * rstd * weight + bias.
+// y = (sum - mean) * rstd * (offset + weight) + bias.
 #pragma once
 
 #include "kernels/common/kernel.h"
@@ -23,6 +23,7 @@ struct NormForward {
   double epsilon = 1e-5;
   bool rms = false;
   Dtype dtype = Dtype::f32;  // of x, delta, weight, bias, sum, y
+  float offset = 0;
 };
 DRIVETRAIN_KERNEL void norm_forward_cpu(const NormForward&, int64_t row_begin, int64_t row_end);
 DRIVETRAIN_KERNEL int norm_forward_cuda(const NormForward&, void* stream);
@@ -42,6 +43,7 @@ struct NormBackward {
   int64_t rows = 0, columns = 0;
   bool rms = false;
   Dtype dtype = Dtype::f32;
+  float offset = 0;
 };
 // blocks of kNormRows
 DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);

@@ -21,17 +21,17 @@ __device__ __forceinline__ Row row_at(const NormBackward& op, int64_t row) {
   return {op.rms ? 0.0F : op.mean[row], op.rstd[row]};
 }
 
-// Adds the row's sums of g = dy * weight and of g * normal, as far as this pack goes.
+// Adds the row's sums of g = dy * (offset + weight) and of g * normal, as far as this pack goes.
 template <class T, int W>
 __device__ __forceinline__ void add_means(const Pack<T, W>& dy, const Pack<T, W>& sum, const Pack<T, W>& weight,
-                                          Row row, float& mean_g, float& mean_gx) {
+                                          float offset, Row row, float& mean_g, float& mean_gx) {
   float d[W], x[W], w[W];
   widen(dy, d);
   widen(sum, x);
   widen(weight, w);
 #pragma unroll
   for (int i = 0; i < W; ++i) {
-    const float g = d[i] * w[i];
+    const float g = d[i] * (offset + w[i]);
     mean_g += g;
     mean_gx += g * ((x[i] - row.mean) * row.rstd);
   }
@@ -40,8 +40,8 @@ __device__ __forceinline__ void add_means(const Pack<T, W>& dy, const Pack<T, W>
 // dx of this pack; dweight and dbias grow by its terms.
 template <class T, int W>
 __device__ __forceinline__ Pack<T, W> gradient(const Pack<T, W>& dy, const Pack<T, W>& sum, const Pack<T, W>& weight,
-                                               const float (&along)[W], Row row, float mean_g, float mean_gx,
-                                               float (&dweight)[W], float (&dbias)[W]) {
+                                               float offset, const float (&along)[W], Row row, float mean_g,
+                                               float mean_gx, float (&dweight)[W], float (&dbias)[W]) {
   float d[W], x[W], w[W];
   widen(dy, d);
   widen(sum, x);
@@ -51,7 +51,7 @@ __device__ __forceinline__ Pack<T, W> gradient(const Pack<T, W>& dy, const Pack<
     const float normal = (x[i] - row.mean) * row.rstd;
     dweight[i] += d[i] * normal;
     dbias[i] += d[i];
-    x[i] = (d[i] * w[i] - mean_g - normal * mean_gx) * row.rstd + along[i];
+    x[i] = (d[i] * (offset + w[i]) - mean_g - normal * mean_gx) * row.rstd + along[i];
   }
   return narrowed<T>(x);
 }
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int g
     for (int r = 0; r < R; ++r) {
 #pragma unroll
       for (int p = 0; p < P; ++p) {
-        if (has(r, p)) add_means(d[r][p], x[r][p], weight[p], rows[r], means[2 * r], means[2 * r + 1]);
+        if (has(r, p)) add_means(d[r][p], x[r][p], weight[p], op.offset, rows[r], means[2 * r], means[2 * r + 1]);
       }
     }
     reduce(means);
@@ -146,8 +146,9 @@ __global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int g
         stay_packed(x[r][p]);
         float residual[W] = {};
         if (dsum) widen(along[r][p], residual);
-        store(static_cast<T*>(op.dx) + row(r) * op.columns + column(p),
-              gradient(d[r][p], x[r][p], weight[p], residual, rows[r], mean_g, mean_gx, dweight[p], dbias[p]));
+        store(
+            static_cast<T*>(op.dx) + row(r) * op.columns + column(p),
+            gradient(d[r][p], x[r][p], weight[p], op.offset, residual, rows[r], mean_g, mean_gx, dweight[p], dbias[p]));
       }
     }
   }
@@ -186,7 +187,8 @@ __global__ void __launch_bounds__(kThreads) backward_walked(NormBackward op) {
     const int64_t start = r * op.columns;
     float means[2] = {};
     for (int64_t i = first; i < op.columns; i += step) {
-      add_means(load<W>(dy + start + i), load<W>(sum + start + i), load<W>(weight + i), row, means[0], means[1]);
+      add_means(load<W>(dy + start + i), load<W>(sum + start + i), load<W>(weight + i), op.offset, row, means[0],
+                means[1]);
     }
     reduce(means);
     const float scale = 1.0F / static_cast<float>(op.columns);
@@ -199,8 +201,8 @@ __global__ void __launch_bounds__(kThreads) backward_walked(NormBackward op) {
       }
       load_or_zero<W>(dsum, start + i, residual);
       store(static_cast<T*>(op.dx) + start + i,
-            gradient(load<W>(dy + start + i), load<W>(sum + start + i), load<W>(weight + i), residual, row, mean_g,
-                     mean_gx, dweight, dbias));
+            gradient(load<W>(dy + start + i), load<W>(sum + start + i), load<W>(weight + i), op.offset, residual, row,
+                     mean_g, mean_gx, dweight, dbias));
       put(dweight, dweight_out + i);
       put(dbias, dbias_out + i);
     }

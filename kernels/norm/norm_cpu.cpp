@@ -26,12 +26,12 @@ DRIVETRAIN_INLINE float mean_square(const T* x, float mean, int64_t n) {
 }
 
 template <bool kBias, class T>
-DRIVETRAIN_INLINE void normalise(const T* x, float mean, float rstd, const T* weight, const T* bias, T* y, int64_t n) {
+DRIVETRAIN_INLINE void normalise(const T* x, float mean, float rstd, const T* weight, float offset, const T* bias, T* y,
+                                 int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float normal = (widened(x[i]) - mean) * rstd;
-    y[i] =
-        narrowed<T>(kBias ? multiply_add(normal, widened(weight[i]), widened(bias[i])) : normal * widened(weight[i]));
+    const float normal = (widened(x[i]) - mean) * rstd, gain = offset + widened(weight[i]);
+    y[i] = narrowed<T>(kBias ? multiply_add(normal, gain, widened(bias[i])) : normal * gain);
   }
 }
 
@@ -39,7 +39,7 @@ struct ForwardRow {
   const void *x, *delta, *weight, *bias;  // delta, bias null: none
   void *sum, *y;                          // sum null: x is it
   int64_t columns;
-  float epsilon;
+  float epsilon, offset;
   bool rms;
   Dtype dtype;
 };
@@ -55,7 +55,8 @@ DRIVETRAIN_INLINE void forward_in(const ForwardRow& row, float* mean_out, float*
   if (!row.delta && sum != x) std::copy_n(x, n, own_sum);
   const float mean = row.rms ? 0.0F : sum_lanes(n, [=](int64_t i) { return widened(sum[i]); }) / static_cast<float>(n);
   const float rstd = 1.0F / std::sqrt(mean_square(sum, mean, n) + row.epsilon);
-  bias ? normalise<true>(sum, mean, rstd, weight, bias, y, n) : normalise<false>(sum, mean, rstd, weight, bias, y, n);
+  bias ? normalise<true>(sum, mean, rstd, weight, row.offset, bias, y, n)
+       : normalise<false>(sum, mean, rstd, weight, row.offset, bias, y, n);
   if (mean_out) *mean_out = mean;
   *rstd_out = rstd;
 }
@@ -70,26 +71,26 @@ struct BackwardRow {
   void* dx;
   float *dweight, *dbias;
   int64_t columns;
-  float mean, rstd;
+  float mean, rstd, offset;
   bool rms;
   Dtype dtype;
 };
 
-// g = dy * weight; dx = rstd (g - mean(g) - normal mean(g normal)) + dsum
+// g = dy * (offset + weight); dx = rstd (g - mean(g) - normal mean(g normal)) + dsum
 template <bool kDsum, class T>
 DRIVETRAIN_INLINE void gradients(const BackwardRow& row, float mean_g, float mean_gn) {
   const T *dy = static_cast<const T*>(row.dy), *dsum = static_cast<const T*>(row.dsum),
           *sum = static_cast<const T*>(row.sum), *weight = static_cast<const T*>(row.weight);
   T* const dx = static_cast<T*>(row.dx);
   float *dweight = row.dweight, *dbias = row.dbias;
-  const float mean = row.mean, rstd = row.rstd;
+  const float mean = row.mean, rstd = row.rstd, offset = row.offset;
 #pragma GCC ivdep
   for (int64_t i = 0; i < row.columns; ++i) {
     const float normal = (widened(sum[i]) - mean) * rstd;
     const float gradient = widened(dy[i]);
     dweight[i] = multiply_add(gradient, normal, dweight[i]);
     dbias[i] += gradient;
-    const float centred = multiply_add(gradient, widened(weight[i]), -mean_g);
+    const float centred = multiply_add(gradient, offset + widened(weight[i]), -mean_g);
     const float inner = multiply_add(-normal, mean_gn, centred);
     dx[i] = narrowed<T>(kDsum ? multiply_add(inner, rstd, widened(dsum[i])) : inner * rstd);
   }
@@ -100,10 +101,10 @@ DRIVETRAIN_INLINE void backward_in(const BackwardRow& row) {
   const int64_t n = row.columns;
   const T *dy = static_cast<const T*>(row.dy), *sum = static_cast<const T*>(row.sum),
           *weight = static_cast<const T*>(row.weight);
-  const float mean = row.mean, rstd = row.rstd;
+  const float mean = row.mean, rstd = row.rstd, offset = row.offset;
   float all_g[kLanes] = {}, all_gn[kLanes] = {};
   for_lanes(n, [&](int64_t i, int64_t lane) {
-    const float g = widened(dy[i]) * widened(weight[i]);
+    const float g = widened(dy[i]) * (offset + widened(weight[i]));
     all_g[lane] += g;
     all_gn[lane] = multiply_add(g, (widened(sum[i]) - mean) * rstd, all_gn[lane]);
   });
@@ -150,6 +151,7 @@ void norm_forward_cpu(const NormForward& op, int64_t row_begin, int64_t row_end)
                          .y = row_of(op.y, row, n, op.dtype),
                          .columns = n,
                          .epsilon = static_cast<float>(op.epsilon),
+                         .offset = op.offset,
                          .rms = op.rms,
                          .dtype = op.dtype};
     forward_row(one, op.mean ? op.mean + row : nullptr, op.rstd + row);
@@ -174,6 +176,7 @@ void norm_backward_cpu(const NormBackward& op, int64_t block_begin, int64_t bloc
                     .columns = n,
                     .mean = op.rms ? 0.0F : op.mean[row],
                     .rstd = op.rstd[row],
+                    .offset = op.offset,
                     .rms = op.rms,
                     .dtype = op.dtype});
     }

@@ -14,17 +14,18 @@ struct Case {
   int64_t rows, columns;
   int64_t skip = 0;  // elements before the first: spoils alignment
   bool rms = false, delta = true, bias = true, in_place = false;
+  float offset = 0;
 };
 
 const Case kCases[] = {
     {3, 64},
-    {70, 768, 0, true, true, false},
+    {70, 768, 0, true, true, false, false, 1},
     {2, 1000, 0, false, false},
     {5, 2048, 0, false, true, true, true},
     {2, 4096},
     {1, 8192, 0, true, true, false},
     {2, 8200},
-    {3, 33, 0, false, true, true, true},
+    {3, 33, 0, false, true, true, true, 1},
     {2, 64, 1},
     {1, 1},
     {0, 64},
@@ -64,7 +65,8 @@ void forward_case(const Case& c, Dtype dtype) {
                  .columns = c.columns,
                  .epsilon = 1e-5,
                  .rms = c.rms,
-                 .dtype = dtype};
+                 .dtype = dtype,
+                 .offset = c.offset};
   Numbers& kept = c.in_place || !c.delta ? x : sum;
   if (c.delta) op.delta = delta.data(), op.sum = kept.data();
   if (c.bias) op.bias = bias.data();
@@ -82,7 +84,7 @@ void forward_case(const Case& c, Dtype dtype) {
   std::vector<double> normal = rounded;
   for (size_t i = 0; i < normal.size(); ++i) {
     const size_t row = i / static_cast<size_t>(c.columns), column = i % static_cast<size_t>(c.columns);
-    normal[i] = (rounded[i] - wanted.mean[row]) * wanted.rstd[row] * gain[column];
+    normal[i] = (rounded[i] - wanted.mean[row]) * wanted.rstd[row] * (c.offset + gain[column]);
     if (c.bias) normal[i] += shift[column];
   }
   expect_close(y.now(), normal, rounding(dtype), 2e-5, "y");
@@ -107,15 +109,16 @@ Gradients gradients(const Case& c, const Moments& of, const std::vector<double>&
   Gradients result{std::vector<double>(dy.size()), std::vector<double>(2 * blocks * n)};
   for (size_t r = 0; r < static_cast<size_t>(c.rows); ++r) {
     double mean_g = 0, mean_gx = 0;
+    const auto gain = [&](size_t i) { return c.offset + weight[i]; };
     const auto normal = [&](size_t i) { return (sum[r * n + i] - of.mean[r]) * of.rstd[r]; };
     for (size_t i = 0; i < n; ++i) {
-      mean_g += c.rms ? 0 : dy[r * n + i] * weight[i] / static_cast<double>(n);
-      mean_gx += dy[r * n + i] * weight[i] * normal(i) / static_cast<double>(n);
+      mean_g += c.rms ? 0 : dy[r * n + i] * gain(i) / static_cast<double>(n);
+      mean_gx += dy[r * n + i] * gain(i) * normal(i) / static_cast<double>(n);
     }
     for (size_t i = 0; i < n; ++i) {
       const double g = dy[r * n + i], block = static_cast<double>(r) / kNormRows;
       result.dx[r * n + i] =
-          (g * weight[i] - mean_g - normal(i) * mean_gx) * of.rstd[r] + (c.delta ? dsum[r * n + i] : 0);
+          (g * gain(i) - mean_g - normal(i) * mean_gx) * of.rstd[r] + (c.delta ? dsum[r * n + i] : 0);
       result.partial[static_cast<size_t>(block) * n + i] += g * normal(i);
       result.partial[(blocks + static_cast<size_t>(block)) * n + i] += g;
     }
@@ -139,7 +142,8 @@ void backward_case(const Case& c, Dtype dtype) {
                   .rows = c.rows,
                   .columns = c.columns,
                   .rms = c.rms,
-                  .dtype = dtype};
+                  .dtype = dtype,
+                  .offset = c.offset};
   if (c.delta) op.dsum = dsum.data();
   if (!c.rms) op.mean = mean.as<float>();
   run_repeatedly({&dy, &dsum, &out, &partial}, [&](void* stream) { return norm_backward_cuda(op, stream); });

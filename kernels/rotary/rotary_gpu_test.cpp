@@ -13,11 +13,14 @@ class RotaryOnGpu : public DeviceTest {};
 struct Case {
   int64_t tokens, sequence, heads, groups, head_dim, skip;
   bool turned, bias;
+  int64_t some_pairs = 0;  // not 0: so many turn
+  int64_t pairs() const { return some_pairs > 0 ? some_pairs : head_dim / 2; }
 };
-constexpr Case kCases[] = {{21, 7, 4, 2, 64, 0, true, true},   {9, 9, 3, 3, 128, 0, true, false},
-                           {5, 3, 2, 1, 6, 0, true, true},     {10, 5, 2, 2, 5, 0, false, true},
-                           {3, 3, 12, 12, 64, 0, false, true}, {4, 2, 2, 1, 16, 1, true, true},
-                           {0, 4, 2, 1, 16, 0, true, false},   {150, 50, 2, 1, 32, 0, true, true}};
+constexpr Case kCases[] = {{21, 7, 4, 2, 64, 0, true, true},    {9, 9, 3, 3, 128, 0, true, false},
+                           {5, 3, 2, 1, 6, 0, true, true},      {10, 5, 2, 2, 5, 0, false, true},
+                           {3, 3, 12, 12, 64, 0, false, true},  {4, 2, 2, 1, 16, 1, true, true},
+                           {0, 4, 2, 1, 16, 0, true, false},    {150, 50, 2, 1, 32, 0, true, true},
+                           {9, 3, 2, 1, 96, 0, true, true, 32}, {7, 7, 2, 2, 10, 0, true, true, 3}};
 
 // Index of column `i` of head `head` (over q, k and v) of a token in q, k or v.
 struct Split {
@@ -46,7 +49,7 @@ struct Tables {
   explicit Tables(const Case& c) : cos(Dtype::f32, angles(c, 1.5707963267948966)), sin(Dtype::f32, angles(c, 0)) {}
 
   static std::vector<double> angles(const Case& c, double shift) {
-    std::vector<double> values = random_values(c.sequence * (c.head_dim / 2), 9, 6);
+    std::vector<double> values = random_values(c.sequence * c.pairs(), 9, 6);
     for (double& value : values) value = std::sin(value + shift);
     return values;
   }
@@ -56,7 +59,7 @@ struct Tables {
 void turn(const Case& c, const std::vector<double>& cos, const std::vector<double>& sin, int64_t token, int64_t head,
           int64_t i, double sign, double& a, double& b) {
   if (!c.turned || head >= c.heads + c.groups) return;
-  const size_t at = static_cast<size_t>(token % c.sequence * (c.head_dim / 2) + i);
+  const size_t at = static_cast<size_t>(token % c.sequence * c.pairs() + i);
   const double x = a, y = b;
   a = x * cos[at] - sign * y * sin[at];
   b = y * cos[at] + sign * x * sin[at];
@@ -64,7 +67,7 @@ void turn(const Case& c, const std::vector<double>& cos, const std::vector<doubl
 
 TEST_F(RotaryOnGpu, forward_splits_and_turns_as_in_float64) {
   for_all_cases([](const Case& c, Dtype dtype) {
-    const int64_t all = c.heads + 2 * c.groups, width = all * c.head_dim, half = c.head_dim / 2;
+    const int64_t all = c.heads + 2 * c.groups, width = all * c.head_dim, half = c.pairs();
     Numbers qkv(dtype, random_values(c.tokens * width, 1), c.skip), bias(dtype, random_values(width, 2), c.skip);
     Numbers q(dtype, c.tokens * c.heads * c.head_dim, c.skip), k(dtype, c.tokens * c.groups * c.head_dim, c.skip);
     Numbers v(dtype, c.tokens * c.groups * c.head_dim, c.skip);
@@ -73,6 +76,7 @@ TEST_F(RotaryOnGpu, forward_splits_and_turns_as_in_float64) {
               nullptr,    nullptr,    c.tokens, c.sequence, c.heads,
               c.groups,   c.head_dim, dtype};
     if (c.turned) op.cos = tables.cos.as<float>(), op.sin = tables.sin.as<float>();
+    op.pairs = c.some_pairs;
     run_repeatedly({&q, &k, &v}, [&](void* stream) { return rotary_forward_cuda(op, stream); });
 
     std::vector<double> in = qkv.first();
@@ -94,7 +98,7 @@ TEST_F(RotaryOnGpu, forward_splits_and_turns_as_in_float64) {
 
 TEST_F(RotaryOnGpu, backward_joins_and_turns_back_as_in_float64) {
   for_all_cases([](const Case& c, Dtype dtype) {
-    const int64_t all = c.heads + 2 * c.groups, width = all * c.head_dim, half = c.head_dim / 2;
+    const int64_t all = c.heads + 2 * c.groups, width = all * c.head_dim, half = c.pairs();
     Numbers qkv(dtype, c.tokens * width, c.skip), q(dtype, random_values(c.tokens * c.heads * c.head_dim, 1), c.skip);
     Numbers k(dtype, random_values(c.tokens * c.groups * c.head_dim, 2), c.skip);
     Numbers v(dtype, random_values(c.tokens * c.groups * c.head_dim, 3), c.skip),
@@ -106,6 +110,7 @@ TEST_F(RotaryOnGpu, backward_joins_and_turns_back_as_in_float64) {
               nullptr,    nullptr,    c.tokens, c.sequence, c.heads,
               c.groups,   c.head_dim, dtype};
     if (c.turned) op.cos = tables.cos.as<float>(), op.sin = tables.sin.as<float>();
+    op.pairs = c.some_pairs;
     if (c.bias) op.partial = partial.as<float>();
     run_repeatedly({&qkv, &partial}, [&](void* stream) { return rotary_backward_cuda(op, stream); });
 

@@ -27,7 +27,9 @@ Floats random_values(int64_t n, int seed) {
 struct Shape {
   int64_t batch, sequence, heads, groups, head_dim;
   bool bias = false, turn = true;
+  int64_t some_pairs = 0;  // not 0: so many turn
 
+  int64_t pairs() const { return some_pairs > 0 ? some_pairs : head_dim / 2; }
   int64_t tokens() const { return batch * sequence; }
   int64_t width() const { return (heads + 2 * groups) * head_dim; }
 };
@@ -40,6 +42,8 @@ std::vector<Shape> shapes() {
       all.push_back({2, 7, 4, 2, 6, bias, turn});
       all.push_back({3, 5, 8, 1, 64, bias, turn});
       all.push_back({1, 9, 3, 3, 80, bias, turn});
+      all.push_back({2, 7, 4, 2, 10, bias, turn, 3});
+      all.push_back({1, 5, 2, 1, 96, bias, turn, 32});
     }
   }
   all.push_back({2, 3, 2, 1, 5, true, false});  // an odd size is split, not turned
@@ -55,8 +59,8 @@ struct Problem {
         k(s.tokens() * s.groups * s.head_dim),
         v(k.size()) {
     for (int64_t position = 0; position < s.sequence; ++position) {
-      for (int64_t i = 0; i < s.head_dim / 2; ++i) {
-        const double angle = static_cast<double>(position) * std::pow(10000.0, -2.0 * i / s.head_dim);
+      for (int64_t i = 0; i < s.pairs(); ++i) {
+        const double angle = static_cast<double>(position) * std::pow(10000.0, -1.0 * i / s.pairs());
         cos.push_back(static_cast<float>(std::cos(angle)));
         sin.push_back(static_cast<float>(std::sin(angle)));
       }
@@ -75,7 +79,8 @@ struct Problem {
             .sequence = shape.sequence,
             .heads = shape.heads,
             .groups = shape.groups,
-            .head_dim = shape.head_dim};
+            .head_dim = shape.head_dim,
+            .pairs = shape.some_pairs};
   }
 
   // Where head `head` of all heads + 2 groups of a token lies after the split.
@@ -93,7 +98,7 @@ struct Problem {
 
 // Three roundings of numbers no longer than the pair.
 void expect_turned(Problem& p, int64_t token, int64_t head) {
-  const int64_t C = p.shape.head_dim, half = C / 2, angle = token % p.shape.sequence * half;
+  const int64_t C = p.shape.head_dim, half = p.shape.pairs(), angle = token % p.shape.sequence * half;
   const float *from = &p.qkv[token * p.shape.width() + head * C], *bias = &p.bias[head * C],
               *to = p.split_head(token, head);
   auto input = [&](int64_t i) -> double { return p.shape.bias ? from[i] + bias[i] : from[i]; };
@@ -108,6 +113,7 @@ void expect_turned(Problem& p, int64_t token, int64_t head) {
     ASSERT_NEAR(to[half + i], expected.imag(), 1.5 * kEpsilon * std::abs(pair))
         << "token " << token << ", head " << head;
   }
+  for (int64_t i = 2 * half; i < C; ++i) ASSERT_EQ(to[i], static_cast<float>(input(i))) << "passes, " << i;
 }
 
 TEST(Rotary, forward_splits_and_turns_each_pair_by_its_positions_angle) {

@@ -6,15 +6,17 @@
 #include <string>
 #include <utility>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Is the whole value a name that stands for a value: CONFIG_BATCH_SIZE, ${batch}, {{ batch }}, <batch>, %BATCH%?
-bool is_placeholder(const std::string& value);
+DRIVETRAIN_INTERNAL bool is_placeholder(const std::string& value);
 
 // The same where no text is wanted: GBSIZE and BATCH are names that stand for a value, too.
-bool is_mark(const std::string& word);
+DRIVETRAIN_INTERNAL bool is_mark(const std::string& word);
 
 // The first such mark in a text that is no JSON, {{...}}, {%...%}, ${...} or <<...>>, with its offset.
-std::optional<std::pair<size_t, std::string>> find_placeholder(const std::string& text);
+DRIVETRAIN_INTERNAL std::optional<std::pair<size_t, std::string>> find_placeholder(const std::string& text);
 
 }  // namespace drivetrain

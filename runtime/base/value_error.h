@@ -1,11 +1,13 @@
 // What a Value accessor throws: an Error that keeps position and message apart, so that an option table can put the
-// option's name between them. Thrown and caught inside libdrivetrain.so only.
+// option's name between them. Thrown and caught in the runtime, and in what reads configs.
 #pragma once
 
 #include <string>
 
 #include <drivetrain/error.h>
 #include <drivetrain/options.h>
+
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -17,7 +19,7 @@ struct ValueError : Error {
 };
 
 // Type and, where it is short, the value: `integer 3`, `string "abc"`, `object`.
-std::string describe(const Value& value);
+DRIVETRAIN_INTERNAL std::string describe(const Value& value);
 
 // The value as JSON on one line, shortened where it is long.
 std::string short_json(const Value& value);

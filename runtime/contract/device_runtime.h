@@ -36,6 +36,8 @@ class DRIVETRAIN_INTERNAL DeviceGraph {
   // nothing is kept.
   virtual void begin() = 0;
   virtual void end() = 0;
+  // Between begin and end: whether what was done so far can be held. Once it is broken, end() throws.
+  virtual bool is_whole() { return true; }
   virtual void replay() = 0;  // enqueues on the current stream, any number of times; the host does not wait
 };
 

@@ -58,6 +58,12 @@ class CudaGraph final : public DeviceGraph {
     c10::cuda::setCurrentCUDAStream(*before_);
   }
 
+  bool is_whole() override {
+    auto status = cudaStreamCaptureStatusActive;
+    const cudaError_t asked = cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(index_).stream(), &status);
+    return asked == cudaSuccess && status != cudaStreamCaptureStatusInvalidated;
+  }
+
   void replay() override {
     if (!recorded_) throw fail(ErrorCode::internal, "a graph is replayed that was not recorded");
     graph_.replay();

@@ -12,32 +12,33 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <drivetrain/error.h>
+#include "device/holders.h"
+#include "device/no_device.h"
 
 namespace drivetrain {
 namespace {
+
+// The runtime goes by these numbers without CUDA's header.
+#define ROW(number, name, ...) static_assert(static_cast<int>(name) == (number));
+#include "plugin_calls/device_errors.inc"
 
 constexpr size_t kWorthPages = size_t{1} << 20;  // below, a power of two wastes little
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
-
 // cudaGetErrorString needs no device.
 std::string words_for(cudaError_t status) { return concat(cudaGetErrorName(status), ": ", cudaGetErrorString(status)); }
 
-Error no_device(const std::string& said) {
-  int driver = 0, runtime = 0;
-  cudaDriverGetVersion(&driver);  // 0 without a driver
-  cudaRuntimeGetVersion(&runtime);
-  return fail(ErrorCode::config,
-              "\"device\": \"cuda\" needs a GPU, and there is none to use\n   the CUDA runtime says ", said,
-              "\n   driver  ", driver == 0 ? "none found (libcuda.so.1)" : "of CUDA " + version_text(driver),
-              ", wanted CUDA ", version_text(runtime),
-              " or newer\n   check with nvidia-smi, and that CUDA_VISIBLE_DEVICES hides nothing, or use ",
-              "\"device\": \"cpu\"");
+Error nothing_to_use(const std::string& said) {
+  NoDevice facts{.said = said, .on_host = devices_of_host()};
+  cudaDriverGetVersion(&facts.driver);  // 0 without a driver
+  cudaRuntimeGetVersion(&facts.wanted);
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible = visible, facts.is_set = true;
+  return no_device(facts);
 }
 
 c10::DeviceIndex index_of(const at::Device& device) {
@@ -49,6 +50,13 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   for (const char byte : uuid.bytes)
     for (const int shift : {4, 0}) text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
   return text;
+}
+
+DeviceFacts facts_of(int index) {
+  cudaDeviceProp properties = {};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem),
+          uuid_text(properties.uuid)};
 }
 
 // Whole pages of the process, locked: the driver's own allocation and LibTorch's cache of it take a power of two.
@@ -91,22 +99,15 @@ CudaRuntime::CudaRuntime() {
   const cudaError_t status = cudaGetDeviceCount(&found);
   if (status != cudaSuccess || found == 0) {
     cudaGetLastError();  // not to be found again by the next call
-    throw no_device(status == cudaSuccess ? "there are 0 devices" : words_for(status));
+    throw nothing_to_use(status == cudaSuccess ? "there are 0 devices" : words_for(status));
   }
   if (!at::hasCUDA())
     throw fail(ErrorCode::internal,
                "LibTorch was asked for CUDA before its CUDA libraries were open, and will not see the GPU");
-  count_ = found;
+  for (int i = 0; i < found; ++i) facts_.push_back(facts_of(i));
   // Partial sums of one product (split-K) stay float32, as within it.
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
-}
-
-DeviceFacts CudaRuntime::facts(int64_t index) const {
-  cudaDeviceProp properties = {};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, static_cast<int>(index)));
-  return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem),
-          uuid_text(properties.uuid)};
 }
 
 // All work of a rank goes to one stream that is not the legacy default one: that one cannot be recorded, and nodes of a

@@ -16,8 +16,8 @@ namespace drivetrain {
 class CudaRuntime final : public DeviceRuntime {
  public:
   CudaRuntime();  // throws Error(config) with the driver's words if there is no GPU to use
-  int64_t count() const override { return count_; }
-  DeviceFacts facts(int64_t index) const override;
+  int64_t count() const override { return static_cast<int64_t>(facts_.size()); }
+  DeviceFacts facts(int64_t index) const override { return facts_.at(static_cast<size_t>(index)); }
   void use(int64_t index) override;
   void* current_stream(const at::Device& device) override;
   void synchronize(const at::Device& device) override;
@@ -31,7 +31,7 @@ class CudaRuntime final : public DeviceRuntime {
   std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override;
 
  private:
-  int64_t count_ = 0;
+  std::vector<DeviceFacts> facts_;  // asked once: a device that has failed answers nothing any more
   std::mutex mutex_;
   std::vector<c10::MempoolId_t> pools_;
 };

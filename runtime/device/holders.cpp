@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
+#include <type_traits>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
@@ -23,29 +23,25 @@ constexpr int kTooSmall = 7;  // NVML_ERROR_INSUFFICIENT_SIZE
 
 struct Library {
   int (*init)() = nullptr;
+  int (*count)(unsigned int* count) = nullptr;
+  int (*by_index)(unsigned int index, void** device) = nullptr;
+  int (*uuid)(void* device, char* text, unsigned int size) = nullptr;
   int (*by_uuid)(const char* uuid, void** device) = nullptr;
   int (*processes)(void* device, unsigned int* count, ProcessInfo* list) = nullptr;
 
-  static Library open() {
-    Library library;
-    void* const handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);  // stays open
-    if (!handle) return library;
-    library.init = reinterpret_cast<int (*)()>(dlsym(handle, "nvmlInit_v2"));
-    library.by_uuid = reinterpret_cast<int (*)(const char*, void**)>(dlsym(handle, "nvmlDeviceGetHandleByUUID"));
-    library.processes = reinterpret_cast<int (*)(void*, unsigned int*, ProcessInfo*)>(
-        dlsym(handle, "nvmlDeviceGetComputeRunningProcesses_v3"));
-    return library;
+  explicit Library(const char* name) {
+    void* const handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // stays open
+    if (!handle) return;
+    const auto find = [handle](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
+    };
+    find(init, "nvmlInit_v2");
+    find(count, "nvmlDeviceGetCount_v2"), find(by_index, "nvmlDeviceGetHandleByIndex_v2"),
+        find(uuid, "nvmlDeviceGetUUID");
+    find(by_uuid, "nvmlDeviceGetHandleByUUID"), find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
   }
-  bool usable() const { return init && by_uuid && processes && init() == 0; }
+  bool begun() const { return init && init() == 0; }
 };
-
-// "GPU-8-4-4-4-12" of the same digits.
-std::string with_dashes(const std::string& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < uuid.size(); ++i)
-    text += (i == 8 || i == 12 || i == 16 || i == 20 ? "-" : "") + uuid.substr(i, 1);
-  return text;
-}
 
 std::string name_of_process(int64_t pid) {
   std::string name;
@@ -56,10 +52,33 @@ std::string name_of_process(int64_t pid) {
 
 }  // namespace
 
-std::vector<DeviceHolder> holders_of_device(const std::string& uuid) {
-  const Library library = Library::open();
+std::string uuid_with_dashes(const std::string& uuid) {
+  if (uuid.size() != 32) return uuid;
+  std::string text = "GPU-";
+  for (size_t i = 0; i < uuid.size(); ++i)
+    text += (i == 8 || i == 12 || i == 16 || i == 20 ? "-" : "") + uuid.substr(i, 1);
+  return text;
+}
+
+std::vector<std::string> devices_of_host(const char* name) {
+  const Library library(name);
+  unsigned int count = 0;
+  if (!library.count || !library.by_index || !library.uuid || !library.begun() || library.count(&count) != 0) return {};
+  std::vector<std::string> uuids;
+  for (unsigned int i = 0; i < count; ++i) {
+    void* device = nullptr;
+    char text[96] = {};
+    if (library.by_index(i, &device) == 0 && library.uuid(device, text, sizeof text) == 0) uuids.emplace_back(text);
+  }
+  return uuids;
+}
+
+std::vector<DeviceHolder> holders_of_device(const std::string& uuid, const char* name) {
+  const Library library(name);
   void* device = nullptr;
-  if (!library.usable() || library.by_uuid(with_dashes(uuid).c_str(), &device) != 0) return {};
+  if (!library.by_uuid || !library.processes || !library.begun() ||
+      library.by_uuid(uuid_with_dashes(uuid).c_str(), &device) != 0)
+    return {};
   std::vector<ProcessInfo> list(16);
   for (int tries = 0; tries < 4; ++tries) {
     auto count = static_cast<unsigned int>(list.size());
@@ -86,8 +105,7 @@ std::string holders_text(const std::vector<DeviceHolder>& holders) {
   for (size_t i = 0; i < std::min(holders.size(), kMost); ++i) {
     const DeviceHolder& holder = holders[i];
     std::string facts = holder.name;
-    if (holder.bytes >= 0)
-      facts += concat(facts.empty() ? "" : ", ", formatted("%.1f GB", static_cast<double>(holder.bytes) / 1e9));
+    if (holder.bytes >= 0) facts += concat(facts.empty() ? "" : ", ", holder.bytes >> 20, " MiB");
     text += concat(text.empty() ? "\n   it is held by process " : ", process ", holder.pid,
                    facts.empty() ? "" : " (" + facts + ")");
   }

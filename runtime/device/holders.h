@@ -16,10 +16,19 @@ struct DeviceHolder {
   std::string name = {};        // of the program; "" for a process of another container or user
 };
 
-// Processes that compute on the GPU of this UUID (32 hexadecimal digits), but this one. Empty where nobody tells.
-DRIVETRAIN_INTERNAL std::vector<DeviceHolder> holders_of_device(const std::string& uuid);
+inline constexpr const char* kManagementLibrary = "libnvidia-ml.so.1";
 
-// "\n   it is held by process 4711 (python, 70.2 GB) and process 4712 (1.0 GB)"; "" for none.
+// Processes that compute on the GPU of this UUID (32 hexadecimal digits), but this one. Empty where nobody tells.
+DRIVETRAIN_INTERNAL std::vector<DeviceHolder> holders_of_device(const std::string& uuid,
+                                                                const char* library = kManagementLibrary);
+
+// "\n   it is held by process 4711 (python, 66948 MiB), process 4712 (954 MiB)"; "" for none.
 DRIVETRAIN_INTERNAL std::string holders_text(const std::vector<DeviceHolder>& holders);
+
+// As nvidia-smi and CUDA_VISIBLE_DEVICES have it, "GPU-8-4-4-4-12", of 32 hexadecimal digits; anything else as it is.
+DRIVETRAIN_INTERNAL std::string uuid_with_dashes(const std::string& uuid);
+
+// The UUIDs of all GPUs of this host, whatever CUDA_VISIBLE_DEVICES hides. Empty where nobody tells.
+DRIVETRAIN_INTERNAL std::vector<std::string> devices_of_host(const char* library = kManagementLibrary);
 
 }  // namespace drivetrain

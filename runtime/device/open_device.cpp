@@ -8,6 +8,9 @@
 
 #include <drivetrain/error.h>
 #include "contract/device_runtime.h"
+#include "device/given_library.h"
+#include "device/holders.h"
+#include "device/no_device.h"
 
 namespace drivetrain {
 namespace {
@@ -65,6 +68,7 @@ void open_device(const std::string& device) {
   // with the default of 8 hardware queues a message may wait behind a receive that waits for it.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const std::string own = own_library();
+  open_given_library(std::getenv(kGivenLibrary));
   open_torch_cuda();
   DeviceRuntime* const runtime = open_own(own);
   for (int64_t i = 0; i < runtime->count(); ++i)
@@ -78,27 +82,45 @@ void use_device(const std::string& device, int64_t local_rank, int64_t local_siz
   if (device == "cpu") return;
   if (!device_runtime()) throw fail(ErrorCode::internal, "\"device\": \"", device, "\" is used before it was opened");
   const int64_t count = device_runtime()->count();
-  if (local_size > count && count != 1)
+  if (local_size > count && count != 1 && !ranks_may_share_devices())
     throw fail(ErrorCode::config, local_size, " ranks of this host need a GPU each, and this process sees ", count,
-               "\n   start ", count, " ranks per host (drivetrain launch -n ", count,
+               visible_text(std::getenv("CUDA_VISIBLE_DEVICES")), "\n   start ", count,
+               " ranks per host (drivetrain launch -n ", count,
                "), or let every rank see all GPUs (CUDA_VISIBLE_DEVICES)");
   device_runtime()->use(device_index(local_rank, local_size));
 }
 
 int64_t device_index(int64_t local_rank, int64_t local_size) {
-  const bool hidden = device_runtime() && device_runtime()->count() == 1 && local_size > 1;
-  return hidden ? 0 : local_rank;
+  if (!device_runtime()) return local_rank;
+  const int64_t count = device_runtime()->count();
+  const bool hidden = count == 1 && local_size > 1;
+  return hidden || (local_size > count && ranks_may_share_devices()) ? local_rank % count : local_rank;
+}
+
+// As the library that reads it does.
+bool ranks_may_share_devices() {
+  const char* const value = std::getenv(kShareDevices);
+  return value && std::strtol(value, nullptr, 0) != 0;
 }
 
 void check_own_device(Store& store, int64_t rank, int64_t local_rank, int64_t local_size) {
   if (!device_runtime()) return;
   const DeviceFacts facts = device_runtime()->facts(device_index(local_rank, local_size));
   if (facts.uuid.empty() || store.add("device/" + facts.uuid, 1) == 1) return;
+  const bool is_slice = facts.name.find("MIG ") != std::string::npos;
+  if (ranks_may_share_devices() && !is_slice) return;  // the communicator says whether it can
   throw fail(
       ErrorCode::config, "rank ", rank, " and another rank of this run have one and the same GPU (", facts.name,
-      ", UUID ", facts.uuid, "); each of the ", local_size, " ranks of this host needs one of its own",
+      ", UUID ", uuid_with_dashes(facts.uuid), "); each of the ", local_size,
+      " ranks of this host needs one of its own",
+      is_slice
+          ? concat("\n   it is a slice of a GPU (MIG), which ranks cannot share, whatever ", kShareDevices, " says")
+          : "",
       "\n   start as many ranks as there are GPUs (drivetrain launch -n 1 where there is one), or give each rank "
-      "another one (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)");
+      "another one (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)",
+      is_slice ? ""
+               : concat("\n   for tests ranks may share a whole GPU: ", kShareDevices,
+                        "=1, with a libnccl of 2.30 or newer (", kGivenLibrary, "=PATH)"));
 }
 
 }  // namespace drivetrain

@@ -25,6 +25,18 @@ at::Device device_of(const std::string& name, const RankEnvironment& env) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_index(env.local_rank, env.local_size)));
 }
 
+// What errors of a device say of the step.
+std::function<std::string()> place_in(const std::weak_ptr<FlightRecord>& record) {
+  return [record]() -> std::string {
+    const auto flight = record.lock();
+    if (!flight) return "";
+    const FlightPlace at = flight->place();
+    if (at.step == 0) return "before the first step";
+    return concat("step ", at.step, ": ", at.doing == FlightDoing::outside ? "between two steps" : name_of(at.doing),
+                  at.micro >= 0 ? concat(", micro-batch ", at.micro) : "");
+  };
+}
+
 // Who negotiates, and where further plugins could come from.
 struct Parties {
   const Registry& registry;
@@ -115,7 +127,8 @@ void prepare_facts(PreparedRun& run, const Registry& registry, const RankSetup& 
   RunPlan& plan = run.plan;
   choose_dtypes(run, registry);
   const std::string model = plan.id_of(Model::kKind);
-  plan.model = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
+  plan.model_alone = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
+  plan.model = plan.model_alone;
   for (auto it = run.plugins.strategies.rbegin(); it != run.plugins.strategies.rend(); ++it)  // innermost first
     plugin_call({it->id, "change_facts"}, [&] { it->strategy->change_facts(plan.model); });
   plan.run.world_size = setup.environment.world_size;
@@ -144,14 +157,15 @@ std::unique_ptr<PreparedRun> new_run(const RunSettings& settings, const std::vec
   run->flight = setup.flight;
   run->store = setup.store;
   const RankEnvironment& env = setup.environment;
-  work_rank() = {env.rank, env.world_size, setup.log};
+  const at::Device device = device_of(settings.device, env);
+  work_rank() = {env.rank, env.world_size, setup.log, device.is_cuda() ? device.index() : -1, place_in(setup.flight)};
   run->services = std::unique_ptr<Services>(new Services{*setup.log,
                                                          *setup.store,
                                                          env.rank,
                                                          env.world_size,
                                                          env.local_rank,
                                                          env.local_size,
-                                                         device_of(settings.device, env),
+                                                         device,
                                                          static_cast<uint64_t>(settings.seed),
                                                          {},
                                                          nullptr,

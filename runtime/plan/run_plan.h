@@ -89,7 +89,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   int64_t rank = 0;
   BatchSizes batch;
   RunFacts run;
-  ModelFacts model;
+  ModelFacts model;        // with what strategies change (Strategy::change_facts)
+  ModelFacts model_alone;  // as the model says
   DatasetFacts data;
   MeshPlan mesh;
   std::vector<PlannedPlugin> plugins;  // in the order of the file's sections, switched-off ones included

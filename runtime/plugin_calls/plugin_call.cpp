@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -18,6 +19,9 @@ namespace drivetrain {
 namespace {
 
 thread_local const CurrentCall* current_call = nullptr;
+thread_local const std::function<void(const CurrentCall&)>* behind_calls = nullptr;
+// Text, since the plugin may be gone when somebody asks.
+thread_local char last_unit[200] = {};
 
 // Of the exception that is being handled.
 std::string type_of_exception() {
@@ -89,10 +93,24 @@ CurrentCall::CurrentCall(const PluginCall& call)
 
 CurrentCall::~CurrentCall() {
   current_call = outer_;
+  if (behind_calls) (*behind_calls)(*this);
+  if (!call_.where.empty() && std::string_view(call_.noun) == "unit") copy_text(last_unit, sizeof last_unit);
   CallSeat* const seat = own_call_seat();
   if (!seat) return;
   seat->innermost.store(outer_);
   while (seat->read.load()) sched_yield();  // for microseconds, in a run that stands still
+}
+
+BehindCalls::BehindCalls(std::function<void(const CurrentCall&)> look) : look_(std::move(look)) {
+  behind_calls = &look_;
+}
+BehindCalls::~BehindCalls() { behind_calls = nullptr; }
+
+std::string last_unit_call() {
+  for (const CurrentCall* call = current_call; call; call = call->outer())
+    if (!call->call().where.empty() && std::string_view(call->call().noun) == "unit") return call->call().text();
+  const std::string text = last_unit;
+  return text.substr(0, text.rfind(", rank "));
 }
 
 std::string CurrentCall::text() const { return call_.text() + (rank_ < 0 ? "" : concat(", rank ", rank_)); }

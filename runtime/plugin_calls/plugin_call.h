@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,9 +34,14 @@ struct PluginCall {
 // The rank that a thread works for. Threads that a rank starts take it over.
 struct WorkRank {
   int64_t rank = 0, world_size = 1;
-  std::weak_ptr<Log> log = {};  // whose file gets the traces
+  std::weak_ptr<Log> log = {};                   // whose file gets the traces
+  int64_t device = -1;                           // its GPU among those that the process sees; -1: none
+  std::function<std::string()> step_place = {};  // "step 7: forward, micro-batch 2", if it is known
 };
 DRIVETRAIN_INTERNAL WorkRank& work_rank();  // of this thread
+
+// The last call of this thread to a unit, as it ended or as it is now, without its rank; empty: there was none.
+DRIVETRAIN_INTERNAL std::string last_unit_call();
 
 // The innermost call of this thread, as long as it lives.
 class DRIVETRAIN_INTERNAL CurrentCall {
@@ -55,6 +61,18 @@ class DRIVETRAIN_INTERNAL CurrentCall {
   const PluginCall call_;
   const CurrentCall* outer_;
   const int64_t rank_;  // -1: it is alone
+};
+
+// While it lives, `look` is called behind every plugin call of this thread, the inner ones first. One at a time.
+class DRIVETRAIN_INTERNAL BehindCalls {
+ public:
+  explicit BehindCalls(std::function<void(const CurrentCall&)> look);
+  ~BehindCalls();
+  BehindCalls(const BehindCalls&) = delete;
+  BehindCalls& operator=(const BehindCalls&) = delete;
+
+ private:
+  const std::function<void(const CurrentCall&)> look_;
 };
 
 // The exception that is being handled as the Error of the current call.

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "plugin_calls/device_errors.h"
+
 namespace drivetrain {
 namespace {
 
@@ -20,40 +22,17 @@ struct Words {
   const char *what, *remedy;
 };
 
-// Of texts of LibTorch; the first that fits counts. CUDA's errors are known by their words: the class is the same for
-// all, and its numbers are those of one release.
+// Of texts of LibTorch; the first that fits counts. CUDA's own errors are in device_errors.inc.
 constexpr auto kWords = std::to_array<Words>({
     {"can't allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
     {"not enough memory", ErrorCode::out_of_memory, "out of memory", kLess},
     {"Cannot allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
-    {"CUDA error: out of memory", ErrorCode::out_of_memory, "out of memory on the GPU",
-     "look who holds it (nvidia-smi), and end that or take another GPU (CUDA_VISIBLE_DEVICES); else use a smaller "
-     "micro-batch or model"},
     {"CUDA out of memory", ErrorCode::out_of_memory, "out of memory", kLess},
     // What cuBLAS and cuDNN say when there is no memory for their workspace.
     {"CUBLAS_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS", kLess},
     {"CUBLAS_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS", kLess},
     {"CUDNN_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuDNN", kLess},
     {"CUDNN_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuDNN", kLess},
-    {"busy or unavailable", ErrorCode::config, "the GPU is taken",
-     "another process has it for itself (exclusive mode): take another one (CUDA_VISIBLE_DEVICES), or end that "
-     "process"},
-    {"no CUDA-capable device", ErrorCode::config, "there is no GPU to use",
-     "check with nvidia-smi and CUDA_VISIBLE_DEVICES"},
-    {"invalid device ordinal", ErrorCode::config, "there is no such GPU",
-     "check with nvidia-smi and CUDA_VISIBLE_DEVICES"},
-    {"CUDA driver version is insufficient", ErrorCode::config, "the driver is too old",
-     "install a newer driver, or use \"device\": \"cpu\""},
-    {"no kernel image is available", ErrorCode::plugin, "a library has no code for this GPU",
-     "build it for the GPU at hand (CMAKE_CUDA_ARCHITECTURES), or leave that plugin out"},
-    {"ECC error", ErrorCode::io, "the GPU's memory is damaged",
-     "nvidia-smi -q -d ECC shows it: take another GPU, and go on from the newest checkpoint"},
-    {"hardware stack error", ErrorCode::io, "the GPU has failed",
-     "look at dmesg, take another GPU, and go on from the newest checkpoint"},
-    {"fallen off the bus", ErrorCode::io, "the GPU has failed",
-     "look at dmesg, take another GPU, and go on from the newest checkpoint"},
-    {"system not yet initialized", ErrorCode::config, "the GPUs of this host are not ready",
-     "start NVIDIA's fabric manager (systemctl start nvidia-fabricmanager)"},
 });
 
 std::optional<Situation> known(const std::string& text) {
@@ -95,6 +74,7 @@ std::optional<Situation> situation_of(const std::exception& e) {
     const std::string text = torch->what_without_backtrace();
     if (dynamic_cast<const c10::OutOfMemoryError*>(torch))
       return Situation{ErrorCode::out_of_memory, "out of memory: " + text, kLess};
+    if (auto device = device_situation(*torch)) return device;
     return known(text);
   }
   // std::ios_base::failure is one, too; a stream says no more than that it failed.

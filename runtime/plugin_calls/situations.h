@@ -1,5 +1,6 @@
 // Exceptions of LibTorch, CUDA and the C++ library that a user's situation causes and no bug of ours: memory, threads,
-// files, a GPU that is full, taken or broken. Each has a code of the contract and a remedy. Pure functions; any thread.
+// files, a GPU that is full, taken or broken. Each has a code of the contract and a remedy. Thread: any; of a GPU it
+// says what the thread knows of its rank (device_errors.h).
 #pragma once
 
 #include <exception>

@@ -144,8 +144,9 @@ bool keeps_its_model(const Run& run) {
 }  // namespace
 
 void fill_values(Run& run, const std::vector<Trainables>& all) {
-  const std::string folder = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
-                                         [&] { return run.plugins.model->weights_folder(); });
+  const std::string own = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
+                                      [&] { return run.plugins.model->weights_folder(); });
+  const std::string folder = run.values_from.empty() ? own : run.values_from;
   ValueFill fill(run, all);
   if (!folder.empty()) fill.from_model_folder(folder);
   fill.from_strategy_folders();

@@ -1,8 +1,11 @@
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <system_error>
@@ -31,6 +34,19 @@ struct ExportPart {
   size_t shard = 0;
 };
 
+// The parts of one rule by their tensor. They may be the tensor's rows in another order.
+std::map<std::string, std::vector<WeightPart>> by_tensor(const WeightRules& rules, const WeightRule& rule) {
+  std::map<std::string, std::vector<WeightPart>> tensors;
+  for (const WeightPart& part : rule.parts) tensors[written_name(rules, part)].push_back(part);
+  return tensors;
+}
+
+int64_t rows_of(const std::vector<WeightPart>& parts) {
+  int64_t rows = 0;
+  for (const WeightPart& part : parts) rows += part.rows;
+  return rows;
+}
+
 // All foreign tensors by name, sorted, as the rules list them.
 std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
                                                const std::map<std::string, std::vector<int64_t>>& shapes,
@@ -39,26 +55,24 @@ std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
   for (const WeightRule& rule : rules.rules) {
     const auto shape = shapes.find(rule.param);
     if (shape == shapes.end()) throw fail(ErrorCode::internal, "export: the shape of ", rule.param, " is not given");
-    int64_t rows = 0;
-    for (const WeightPart& part : rule.parts) {
+    for (const auto& [name, own] : by_tensor(rules, rule)) {
       ExportPart out;
-      out.item.name = written_name(rules, part);
+      out.item.name = name;
       out.item.shape = shape->second;
-      out.item.shape.at(0) = part.rows;
+      out.item.shape.at(0) = rows_of(own);
       out.item.dtype = dtype;
       out.bytes = c10::elementSize(dtype);
       for (const int64_t size : out.item.shape) out.bytes *= static_cast<uint64_t>(size);
       if (rule.transposed) std::rotate(out.item.shape.begin(), out.item.shape.begin() + 1, out.item.shape.end());
-      rows += part.rows;
-      // Parts of a tensor would have to be put together, which no format with such folders asks for.
-      if (!parts.emplace(out.item.name, out).second || part.first != 0) {
-        throw fail(ErrorCode::internal, "export: ", rule.param, " is only a part of what ", out.item.name, " holds");
-      }
+      int64_t end = 0;
+      for (const WeightPart& part : own) end = std::max(end, part.first + part.rows);
+      // Parts of several parameters would have to be put together, which no format with such folders asks for.
+      if (!parts.emplace(name, out).second || end != rows_of(own))
+        throw fail(ErrorCode::internal, "export: ", rule.param, " is only a part of what ", name, " holds");
     }
-    if (rows != shape->second[0]) {
+    if (const int64_t rows = rows_of(rule.parts); rows != shape->second[0])
       throw fail(ErrorCode::internal, "export: the parts of ", rule.param, " have ", rows, " rows, it has ",
                  shape->second[0]);
-    }
   }
   return parts;
 }
@@ -121,9 +135,16 @@ void write_json_file(const std::string& folder, const std::string& name, const V
   write_text_file(folder, name, value.to_json(2) + "\n");
 }
 
-void copy_file(const std::string& folder, const std::string& path) {
+// Named chat templates keep the folder of their own, in which transformers looks for them.
+constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+void copy_file(std::string folder, const std::string& path) {
   const std::optional<std::string> text = read_file(path, kMostBesides);
   if (!text) throw fail(ErrorCode::io, path, ": was there when the run began and is to be copied into ", folder);
+  if (std::filesystem::path(path).parent_path().filename() == kMoreTemplates) {
+    folder += concat("/", kMoreTemplates);
+    std::filesystem::create_directories(folder);
+  }
   write_text_file(folder, std::filesystem::path(path).filename().string(), *text);
 }
 
@@ -146,12 +167,18 @@ void write_tensors(const std::string& folder, const ExportedWeights& set,
   }
   for (const WeightRule& rule : set.rules.rules) {
     const at::Tensor whole = set.fetch(rule.param);
+    std::map<std::string, std::map<int64_t, at::Tensor>> rows;  // by tensor and the row where they begin
     int64_t first = 0;
     for (const WeightPart& part : rule.parts) {
-      const at::Tensor rows = whole.narrow(0, first, part.rows);
-      const ExportPart& out = parts.at(written_name(set.rules, part));
-      shards[out.shard]->put(out.item.name, (rule.transposed ? rows.movedim(0, -1) : rows).to(out.item.dtype));
+      rows[written_name(set.rules, part)][part.first] = whole.narrow(0, first, part.rows);
       first += part.rows;
+    }
+    for (const auto& [name, pieces] : rows) {
+      Tensors list;
+      for (const auto& [row, piece] : pieces) list.push_back(piece);
+      const at::Tensor all = list.size() == 1 ? list.front() : at::cat(list);
+      const ExportPart& out = parts.at(name);
+      shards[out.shard]->put(name, (rule.transposed ? all.movedim(0, -1) : all).to(out.item.dtype));
     }
   }
   for (const auto& shard : shards) shard->finish();

@@ -6,6 +6,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "plugin_calls/plugin_call.h"
+#include "plugin_calls/situations.h"
+
 namespace drivetrain {
 namespace {
 
@@ -71,6 +74,10 @@ RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int
 std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& work) {
   std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_, pool_);
   const NotedCalls noted(flight_, calls_);
+  std::string broken_by;  // the first call after which the recording was none any more
+  const BehindCalls looked([&](const CurrentCall& call) {
+    if (broken_by.empty() && !graph->is_whole()) broken_by = call.text();
+  });
   try {
     graph->begin();
     work();
@@ -84,6 +91,15 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
     throw fail(e.code(), e.what(),
                "\n   this was while the step was recorded; if it is what a graph cannot hold, set \"capture\": false");
   } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
+    if (const auto situation = situation_of(e))
+      throw fail(situation->code, "while the step was recorded: ", situation->text());
+    if (!broken_by.empty())
+      throw fail(ErrorCode::plugin, "in ", broken_by,
+                 ": broke the recording of the step, of which it said that it may be "
+                 "recorded: ",
+                 first_line(e.what()),
+                 "\n   set \"capture\": false, leave out the plugin, or mend it: no "
+                 "waiting for the device and no copies to the host while a step is recorded");
     throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),
                "\n   some plugin does what a graph cannot hold; set \"capture\": false, or leave out the plugin");
   }

@@ -80,6 +80,10 @@ class StepState final : public StepContext {
     if (mode_ == Mode::train) metrics_[name] = scalar;
   }
 
+  KeyValueCache* cache() const override { return cache_; }
+
+  // Of the passes that follow; null: they compute whole sequences.
+  void use_cache(KeyValueCache* cache) { cache_ = cache; }
   // `replayed`: the device repeats recorded work, which writes the same figures again; nobody calls metric().
   void begin(int64_t step, Mode mode, std::vector<Visit> visits, bool replayed = false) {
     step_ = step, mode_ = mode, visits_ = std::move(visits), at_ = 0;
@@ -112,6 +116,7 @@ class StepState final : public StepContext {
   size_t at_ = 0;  // index of the current visit
   std::map<int64_t, Batch> batches_;
   std::map<std::string, at::Tensor> metrics_;
+  KeyValueCache* cache_ = nullptr;
   LossTerms terms_;
   bool counts_terms_ = true;
 };

@@ -8,8 +8,8 @@
 #include <regex>
 #include <sstream>
 
-#include "config/load.h"
-#include "config/places.h"
+#include "config_files/load.h"
+#include "config_files/places.h"
 #include "configs/config_files.h"
 #include "plan/prepare_run.h"
 #include "report/plan_text.h"

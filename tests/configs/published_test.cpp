@@ -6,7 +6,7 @@
 #include <fstream>
 #include <regex>
 
-#include "config/load.h"
+#include "config_files/load.h"
 #include "plan/prepare_run.h"
 #include "report/memory_report.h"
 #include "report/plan_text.h"

@@ -14,10 +14,10 @@
 #include <drivetrain/mesh.h>
 
 #include "experts/expert_model.h"
-#include "state/gather.h"
 #include "state/initial_values.h"
 #include "step/norm.h"
 #include "step/program.h"
+#include "train/gather.h"
 
 namespace drivetrain::test {
 

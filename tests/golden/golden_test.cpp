@@ -297,7 +297,7 @@ std::vector<Adapted> adapted_cases() {
                          number == 3 ? R"(, "stage3_param_persistence_threshold": 100})" : "}"));
   };
   std::vector<Adapted> list;
-  for (const char* name : {"lora_gpt2", "lora_llama"}) {
+  for (const char* name : {"lora_gpt2", "lora_llama", "lora_qwen2"}) {
     list.push_back({name, {"1"}, name == std::string("lora_gpt2")});
     list.push_back({name, {"own_blocks", R"({"fused_block": false})"}});
     list.push_back({name, {"recompute", R"({"activation_checkpointing": "full"})"}});
@@ -371,7 +371,7 @@ TEST(GoldenAdapters, learn_beside_products_in_8_bits) {
 
 // The first loss of each run, of a model with adapters beside its weights and of the model that they were added to.
 TEST(GoldenAdapters, the_merged_folder_is_the_model_with_its_adapters) {
-  for (const char* name : {"lora_gpt2", "lora_llama"}) {
+  for (const char* name : {"lora_gpt2", "lora_llama", "lora_qwen2"}) {
     const TempFolder temporary;
     run_ranks(1, adapted_config({name, {}}, R"({"save": "both"})"), false, temporary);
     const std::string final = temporary / "run/final";

@@ -44,6 +44,8 @@ class Deed {
     if (is("c10")) TORCH_CHECK(false, "the tape drive is on fire");
     if (is("int")) throw 7;
     if (is("bad_alloc")) throw std::bad_alloc();
+    if (is("device")) fail_as_a_device();
+    if (is("device on a thread")) std::thread(fail_as_a_device).join();
     if (is("error")) throw fail(ErrorCode::numeric, "the tape drive is on fire");
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
@@ -62,6 +64,10 @@ class Deed {
   }
 
  private:
+  [[noreturn]] static void fail_as_a_device() {
+    throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, 999,
+                                "CUDA error: unknown error");
+  }
   static void free_twice() {
     void* const block = std::malloc(100);
     void* volatile again = block;  // which the compiler does not look through

@@ -26,6 +26,24 @@ TEST_F(Misdeeds, exceptions_of_every_type_are_the_plugins_fault_and_memory_is_me
   expect_blamed(misdeed("strategy", "create", "c10"), 3, {"in strategy/misdeed, create: the tape drive is on fire"});
 }
 
+// A GPU that is lost is no fault of whoever notices: the table of the runtime has its code, wherever it is thrown.
+TEST_F(Misdeeds, what_a_device_says_has_its_code_place_and_remedy) {
+  expect_blamed(
+      misdeed("strategy", "step_end", "device"), 8,
+      {"in strategy/misdeed, hook step_end", "the GPU is lost", "CUDA error: unknown error (cudaErrorUnknown)",
+       "rank 0, step ", "last unit: ", "unit ", "Xid", "newest checkpoint"});
+  for (const auto& [call, deed] : {std::pair("step_end", "device on a thread"), std::pair("destructor", "device")}) {
+    const Ran ran = train(misdeed("strategy", call, deed) + here());
+    EXPECT_EQ(ran.code, 8) << call << ": " << ran.output;
+    expect_says(ran.output, {"drivetrain: error: the GPU is lost", "Xid"});
+    EXPECT_EQ(ran.output.find("report it"), std::string::npos) << ran.output;
+    std::filesystem::remove_all(path("run"));
+  }
+  const Ran ran = launch(2, misdeed("strategy", "step_end", "device", 1) + here());
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"hook step_end, rank 1: the GPU is lost", "rank 1, step "});
+}
+
 TEST_F(Misdeeds, the_trace_goes_to_the_log_and_to_the_terminal_only_for_who_asks) {
   const Ran ran = train(misdeed("strategy", "step_end", "c10") + here());
   EXPECT_EQ(ran.code, 3) << ran.output;

@@ -14,9 +14,14 @@
 
 #include "tree_sum.h"
 
+namespace drivetrain::nccl {
+thread_local cudaError_t host_events_answer = cudaSuccess;
+}
+
 // What was recorded last; waiters keep the version that they wait for.
 struct CUevent_st {
   drivetrain::nccl::EventVersion reached = std::make_shared<std::atomic<bool>>(true);
+  cudaError_t answer = drivetrain::nccl::host_events_answer;
 };
 
 struct CUstream_st {
@@ -48,6 +53,8 @@ namespace drivetrain::nccl {
 
 std::atomic<int> host_busy_ms = 0;
 thread_local cudaError_t host_last_error = cudaSuccess;
+std::atomic<const char*> host_gpu_name = "stand-in";
+std::atomic<bool> host_gpus_differ = false;
 std::atomic<bool> host_capturing = false;
 std::atomic<int> host_queries_while_capturing = 0;
 
@@ -121,6 +128,12 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 64, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* gpu, int) {
+  static std::atomic<char> made = 1;
+  std::strcpy(gpu->name, drivetrain::nccl::host_gpu_name);
+  if (drivetrain::nccl::host_gpus_differ) gpu->uuid.bytes[0] = made++;
+  return cudaSuccess;
+}
 cudaError_t cudaGetLastError() { return std::exchange(drivetrain::nccl::host_last_error, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
@@ -168,6 +181,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (drivetrain::nccl::host_capturing) ++drivetrain::nccl::host_queries_while_capturing;
+  if (event->answer != cudaSuccess) return event->answer;
   if (*event->reached) return cudaSuccess;
   return drivetrain::nccl::host_last_error = cudaErrorNotReady;  // it may be found by a caller of cudaGetLastError
 }

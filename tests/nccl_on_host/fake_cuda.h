@@ -56,6 +56,16 @@ extern std::atomic<int> host_busy_ms;
 extern std::atomic<bool> host_capturing;
 extern std::atomic<int> host_queries_while_capturing;
 
+// What ncclGetVersion tells, and how long closing a communicator takes.
+extern std::atomic<int> host_nccl_version, host_closing_ms, host_closings_begun;
+
+// What cudaEventQuery answers, from now on, of events that this thread makes.
+extern thread_local cudaError_t host_events_answer;
+
+// Of the one GPU that all ranks have, or of one for each that asks.
+extern std::atomic<const char*> host_gpu_name;
+extern std::atomic<bool> host_gpus_differ;
+
 // What cudaGetLastError finds; a query that was not ready may leave its word there.
 extern thread_local cudaError_t host_last_error;
 

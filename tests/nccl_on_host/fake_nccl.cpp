@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -197,7 +198,12 @@ const char* chars(const void* p) { return static_cast<const char*>(p); }
 
 }  // namespace
 
+namespace drivetrain::nccl {
+std::atomic<int> host_nccl_version = 23007, host_closing_ms = 0, host_closings_begun = 0;
+}
+
 extern "C" {
+ncclResult_t ncclGetVersion(int* version) { return *version = drivetrain::nccl::host_nccl_version, ncclSuccess; }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> made{0};
   std::memset(id->internal, 0, sizeof id->internal);
@@ -220,7 +226,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   *comm = new ncclComm{shared, rank};
   return ncclSuccess;
 }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  ++drivetrain::nccl::host_closings_begun;
+  // Waits: a GPU that ranks share is slow to let go of a communicator, and one whose peer is lost does not
+  std::this_thread::sleep_for(std::chrono::milliseconds(drivetrain::nccl::host_closing_ms));
+  return delete comm, ncclSuccess;
+}
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->shared->stop(comm->rank), delete comm, ncclSuccess; }
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return comm->shared->stop(comm->rank), ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) { return *result = ncclSuccess, ncclSuccess; }

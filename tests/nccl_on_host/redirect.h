@@ -3,6 +3,7 @@
 #pragma once
 
 #define cudaGetDeviceCount host_cudaGetDeviceCount
+#define cudaGetDeviceProperties host_cudaGetDeviceProperties
 #define cudaGetDevice host_cudaGetDevice
 #define cudaSetDevice host_cudaSetDevice
 #define cudaGetLastError host_cudaGetLastError
@@ -22,6 +23,7 @@
 #define cudaHostAlloc host_cudaHostAlloc
 #define cudaFreeHost host_cudaFreeHost
 
+#define ncclGetVersion host_ncclGetVersion
 #define ncclGetUniqueId host_ncclGetUniqueId
 #define ncclCommInitRankConfig host_ncclCommInitRankConfig
 #define ncclCommDestroy host_ncclCommDestroy

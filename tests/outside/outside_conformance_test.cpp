@@ -134,7 +134,6 @@ TEST(OutsideConformance, what_is_not_declared_is_listed_with_the_reason) {
   const std::string flash = kStage + "/lib/drivetrain/plugins/attention_flash.so";
   const Ran ran = conformance(flash + " --case '*declare*:drops*'");
   EXPECT_EQ(ran.code, 0) << ran.output;
-  expect_part(ran, "[ LEFT OUT ] window: AttentionAbilities::window is false");
   expect_part(ran, "[ LEFT OUT ] dropout: AttentionAbilities::dropout is false");
   const Ran listed = conformance(flash + " --list");
   expect_part(listed, "attention/flash drops_by_its_key\n    random.h: \"");

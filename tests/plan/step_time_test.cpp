@@ -74,6 +74,30 @@ TEST(StepTime, on_an_ideal_machine_a_step_takes_what_the_operations_take) {
   EXPECT_NEAR(time_of(r, ideal()).seconds - time.seconds, tokens * again / 100e12, 1e-4 * time.seconds);
 }
 
+// A window w of S counts as a sequence of 2 w - w^2 / S: here 7/16 of S = 1024 in half of the layers, and the rate is
+// that of a shorter sequence.
+TEST(StepTime, windows_take_the_time_of_what_they_attend_to) {
+  Hardware h = ideal();
+  h.attention.half_seq = 200;
+  const auto attention = [&](double layers, double seq, const ModelFacts* windows) {
+    ModelShape m = shape();
+    m.layers = layers;
+    StepWork work;
+    work.dtype = "bfloat16";
+    add_shape(work, m, {.tokens = 4096, .seq_length = seq});
+    if (windows) apply_windows(work, *windows);
+    work.products.clear(), work.head.clear(), work.passed_bytes = work.loss_bytes = 0;
+    return step_time(work, h, 1).seconds;
+  };
+  ModelFacts model;
+  model.flops_per_token_fixed = 1e9, model.flops_per_token_S = 4 * 6 * 1024.0;
+  model.windowed = {{256, 4 * 6 * 1024.0}};
+  const double apart = attention(4, 1024, nullptr) + attention(4, 448, nullptr);
+  EXPECT_NEAR(attention(8, 1024, &model), apart, 1e-9 * apart);
+  model.windowed = {{2048, 4 * 6 * 1024.0}};
+  EXPECT_DOUBLE_EQ(attention(8, 1024, &model), attention(8, 1024, nullptr)) << "the window hides nothing";
+}
+
 TEST(StepTime, a_pipeline_idles_p_minus_one_over_m) {
   PublishedRow r = row();
   const double alone = time_of(r, ideal()).seconds;

@@ -151,8 +151,8 @@ TEST_F(Bench, every_kernel_is_measured_against_a_bound) {
       EXPECT_GT(kernel.find(key)->as_double(), 0) << name << " " << key;
   }
   EXPECT_EQ(names, (std::set<std::string>{"adam", "cross_entropy", "embedding", "gelu", "gelu_tanh", "norm",
-                                          "part_cross_entropy_begin", "part_cross_entropy_end", "rotary", "square_sum",
-                                          "swiglu"}));
+                                          "part_cross_entropy_begin", "part_cross_entropy_end", "qk", "rotary",
+                                          "square_sum", "swiglu"}));
 }
 
 TEST_F(Bench, every_optimizer_and_attention_is_compared_with_libtorch) {

@@ -1,4 +1,6 @@
 // The command line: help that needs no LibTorch, usage errors, plans, and what `generate` refuses.
+#include <sstream>
+
 #include "program/program_fixture.h"
 
 namespace drivetrain::test {
@@ -120,7 +122,7 @@ TEST_F(Commands, generate_refuses_a_vocabulary_that_is_not_of_bytes) {
 }
 
 TEST_F(Commands, generate_samples_from_a_run_folder_the_same_bytes_for_the_same_seed) {
-  ASSERT_EQ(train("--set model.vocab_size=256").code, 0);
+  ASSERT_EQ(train("--set model.vocab_size=256 --set model.max_position_embeddings=32").code, 0);
   const auto sample = [&](const std::string& options) {
     const Ran ran = run("generate run --prompt ab --tokens 30 " + options, "OMP_NUM_THREADS=1");
     EXPECT_EQ(ran.code, 0) << ran.output;
@@ -133,6 +135,78 @@ TEST_F(Commands, generate_samples_from_a_run_folder_the_same_bytes_for_the_same_
   EXPECT_EQ(first, sample("--seed 5"));
   EXPECT_NE(first, sample("--seed 6"));
   EXPECT_EQ(sample("--temperature 0 --seed 1"), sample("--temperature 0 --seed 2"));
+  EXPECT_EQ(sample("--temperature 0"), sample("--top-k 1"));
+  EXPECT_EQ(sample("--temperature 0"), sample("--top-p 1e-9"));
+}
+
+TEST_F(Commands, generate_writes_a_line_of_json_for_each_of_several_prompts) {
+  ASSERT_EQ(train("--set model.vocab_size=600 --set model.max_position_embeddings=32").code, 0);
+  write("ids.jsonl", "{\"prompt\": [1, 2, 3]}\n{\"prompt\": [599]}\n{\"prompt\": [7, 7, 7, 7, 7]}\n");
+  const auto lines = [&](const std::string& options) {
+    const Ran ran = run("generate run --prompts ids.jsonl --max-new-tokens 6 " + options, "OMP_NUM_THREADS=1");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    std::vector<Value> list;
+    std::istringstream text(ran.output);
+    for (std::string line; std::getline(text, line);) list.push_back(parse_json(line, "line"));
+    return list;
+  };
+  const std::vector<Value> greedy = lines("--temperature 0");
+  ASSERT_EQ(greedy.size(), 3u);
+  EXPECT_EQ(greedy[1].find("prompt")->to_json(), "[599]");
+  for (const Value& line : greedy) {
+    EXPECT_EQ(line.find("tokens")->items().size(), 6u);
+    EXPECT_EQ(line.find("finish_reason")->as_string(), "length");
+    EXPECT_FALSE(line.find("completion")) << "nobody knows what the ids stand for";
+  }
+  EXPECT_EQ(greedy, lines("--temperature 0 --batch-size 1"));
+  EXPECT_EQ(lines("--seed 4 --top-k 50"), lines("--seed 4 --top-k 50 --batch-size 2"))
+      << "what a prompt gives depends on none of the others";
+  EXPECT_NE(lines("--seed 4"), lines("--seed 5"));
+
+  // The token that the first text has in its third place, and the second one perhaps, ends a text.
+  const int64_t end = greedy[0].find("tokens")->items()[2].as_int();
+  write("run/final/generation_config.json", concat("{\"eos_token_id\": [", end, "]}"));
+  const std::vector<Value> ended = lines("--temperature 0");
+  EXPECT_EQ(ended[0].find("finish_reason")->as_string(), "stop");
+  EXPECT_LE(ended[0].find("tokens")->items().size(), 2u);
+}
+
+TEST_F(Commands, generate_answers_by_the_chat_template_of_the_folder) {
+  ASSERT_EQ(train("--set model.vocab_size=256 --set model.max_position_embeddings=32").code, 0);
+  write("run/final/chat_template.jinja",
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}");
+  const std::string options = " --temperature 0 --tokens 8",
+                    said = "run names no tokenizer: tokens are taken for bytes\n";
+  const std::string written = run("generate run --prompt '[user]hi[a]'" + options).output;
+  ASSERT_EQ(written.substr(0, said.size() + 11), said + "[user]hi[a]");
+  EXPECT_EQ(run("generate run --chat --prompt hi" + options).output, said + written.substr(said.size() + 11));
+  write("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n{\"prompt\": \"hi\"}\n");
+  const Ran both = run("generate run --chat --prompts chat.jsonl" + options);
+  ASSERT_EQ(both.code, 0) << both.output;
+  std::istringstream lines(both.output.substr(said.size()));
+  std::string first, second;
+  ASSERT_TRUE(std::getline(lines, first) && std::getline(lines, second));
+  const Value of_messages = parse_json(first, "1"), of_text = parse_json(second, "2");
+  EXPECT_EQ(*of_messages.find("tokens"), *of_text.find("tokens"));
+  EXPECT_EQ(of_messages.find("messages")->to_json(), of_text.find("messages")->to_json());
+  expect_refused("generate run --prompts chat.jsonl", 2, {"line 1", "\"messages\"", "add --chat"});
+}
+
+TEST_F(Commands, generate_says_what_is_wrong_with_prompts_and_sampling) {
+  ASSERT_EQ(train("--set model.vocab_size=256").code, 0);
+  expect_refused("generate run --prompt x --top-k 257", 2, {"--top-k 257", "256 tokens"});
+  expect_refused("generate run --prompt x --top-k 0", 2, {"--top-k wants", "at least 1"});
+  expect_refused("generate run --prompt x --top-p 1.5", 2, {"--top-p 1.5", "up to 1"});
+  expect_refused("generate run --prompt x --prompts y", 2, {"exclude each other"});
+  expect_refused("generate run --prompts nowhere.txt", 2, {"--prompts nowhere.txt", "no such file"});
+  write("empty.txt", "one\n\n");
+  expect_refused("generate run --prompts empty.txt", 2, {"empty.txt, line 2", "at least one byte"});
+  write("far.jsonl", "{\"prompt\": [256]}\n");
+  expect_refused("generate run --prompts far.jsonl", 2, {"far.jsonl, line 1", "token 256", "0 to 255"});
+  expect_refused("generate run --chat --prompt x", 2, {"holds no chat template", "--tokenizer FOLDER"});
+  const Ran far = run("generate run --prompt 'a text that is longer than sixteen' --tokens 3");
+  EXPECT_EQ(far.code, 0);
+  expect_says(far.output, {"the 16 positions of the model", "without the cache"});
 }
 
 }  // namespace

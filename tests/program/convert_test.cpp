@@ -251,6 +251,8 @@ struct Export : ProgramTest {
     write("from/tokenizer_config.json", R"({"eos_token": "<|end_of_text|>"})");
     write("from/tokenizer.json", file_bytes(data + "/tokenizer_files/llama3/tokenizer.json"));
     write("from/chat_template.jinja", "{{ messages }}");
+    std::filesystem::create_directory(path("from/additional_chat_templates"));
+    write("from/additional_chat_templates/tool_use.jinja", "{{ tools }}");
     write("from/README.md", "of the model, not of the tokenizer");
     write("from/generation_config.json",
           R"({"bos_token_id": 0, "eos_token_id": [7, 9], "do_sample": true, "temperature": 0.6})");
@@ -282,9 +284,11 @@ TEST_F(Export, a_folder_that_was_trained_on_keeps_what_stood_beside_its_weights)
   ASSERT_EQ(ran.code, 0) << ran.output;
   for (const std::string folder : {"run/final", "converted"}) {
     SCOPED_TRACE(folder);
-    EXPECT_EQ(files(folder), (std::set<std::string>{"chat_template.jinja", "config.json", "generation_config.json",
-                                                    "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
+    EXPECT_EQ(files(folder), (std::set<std::string>{"additional_chat_templates", "chat_template.jinja", "config.json",
+                                                    "generation_config.json", "model.safetensors", "tokenizer.json",
+                                                    "tokenizer_config.json"}));
     EXPECT_EQ(json(folder + "/generation_config.json"), json("from/generation_config.json"));
+    EXPECT_EQ(file_bytes(path(folder + "/additional_chat_templates/tool_use.jinja")), "{{ tools }}");
     EXPECT_EQ(file_bytes(path(folder + "/tokenizer.json")), file_bytes(path("from/tokenizer.json")));
     EXPECT_EQ(json(folder + "/config.json").find("eos_token_id")->as_int(), 0);
   }

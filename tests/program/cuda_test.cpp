@@ -45,6 +45,31 @@ TEST_F(CudaDevice, a_machine_without_a_gpu_is_told_in_the_drivers_words) {
   EXPECT_FALSE(std::filesystem::exists(path("run")));
 }
 
+TEST_F(CudaDevice, a_driver_of_an_older_cuda_is_named_with_the_release_that_is_wanted) {
+  const Ran ran = train("", torch("") + " LD_LIBRARY_PATH=" NVIDIA_STAND_INS " STAND_IN_DRIVER=12080");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  if (!built_with_cuda) return expect_says_not_built(ran.output);
+  expect_says(ran.output, {"tiny.json:3:13", "cudaErrorInsufficientDriver", "driver of CUDA 12.8, wanted CUDA 13",
+                           "install a driver of CUDA 13"});
+}
+
+TEST_F(CudaDevice, the_visible_devices_of_another_host_are_held_against_those_of_this_one) {
+  const Ran ran = train(
+      "", torch("") + " LD_LIBRARY_PATH=" NVIDIA_STAND_INS " STAND_IN_DRIVER=13000" + " CUDA_VISIBLE_DEVICES=GPU-77");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  if (!built_with_cuda) return expect_says_not_built(ran.output);
+  expect_says(ran.output, {"cudaErrorNoDevice", "driver of CUDA 13.0",
+                           "CUDA_VISIBLE_DEVICES=GPU-77 shows none of the 2 of this host, which are GPU-00010203-0405",
+                           "that of another host"});
+}
+
+TEST_F(CudaDevice, a_library_of_collectives_that_is_not_there_is_named) {
+  const Ran ran = train("", torch("") + " DRIVETRAIN_NCCL=/nowhere/libnccl.so.2");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  if (!built_with_cuda) return expect_says_not_built(ran.output);
+  expect_says(ran.output, {"tiny.json:3:13", "DRIVETRAIN_NCCL=/nowhere/libnccl.so.2: there is no such file"});
+}
+
 TEST_F(CudaDevice, a_build_without_the_cuda_parts_says_so_beside_the_other_errors) {
   std::filesystem::create_directories(path("tree/bin"));
   std::filesystem::create_directories(path("tree/lib"));

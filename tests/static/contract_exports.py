@@ -13,7 +13,8 @@ words = set()
 for header in headers.glob("*.h"):
     words |= set(re.findall(r"\w+", without_comments(header.read_text(encoding="utf-8"))))
 PREFIX = re.compile(r"^(?:(?:non-)?virtual thunk to |(?:vtable|typeinfo name|typeinfo|VTT|guard variable) for )")
-CALLED_BY_THE_PROGRAM = {"drivetrain_current_call", "drivetrain_any_call", "drivetrain_guards_descriptor"}
+CALLED_BY_THE_PROGRAM = {"drivetrain_current_call", "drivetrain_any_call", "drivetrain_guards_descriptor",
+                         "drivetrain_device_error"}
 
 
 def names(symbol):

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include <drivetrain/error.h>
+
 #include "planted_study.h"
 #include "study/measure.h"
 #include "study/report.h"
@@ -16,7 +18,7 @@ TEST(Analysis, a_slowdown_of_three_percent_is_found_and_an_a_a_pair_is_not) {
   const Analysis analysis = analysis_of(study);
   const Comparison& slower = analysis.cells[1].against;
   EXPECT_EQ(slower.n, kBlocks);
-  EXPECT_EQ(slower.verdict, Verdict::slower);
+  EXPECT_EQ(slower.verdict, Verdict::worse);
   EXPECT_NEAR(slower.change, -0.03, 0.01);
   EXPECT_LT(slower.interval->high, 0);
   EXPECT_EQ(analysis.cells[5].against.verdict, Verdict::no_difference);
@@ -25,7 +27,7 @@ TEST(Analysis, a_slowdown_of_three_percent_is_found_and_an_a_a_pair_is_not) {
   EXPECT_GT(*slower.welch, 0.05);
 }
 
-TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_the_a_a_pair) {
+TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_all_pairs) {
   StudyRecord study = planted();
   const Analysis analysis = analysis_of(study);
   ASSERT_TRUE(analysis.sensitivity);
@@ -38,8 +40,40 @@ TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_the_a_a_pair) {
   for (const std::string& line : ranking_lines(study, analysis))
     told |= line.starts_with("Repeats: the A/A pair varies");
   EXPECT_TRUE(told);
+  // Five pairs with six repeats each: the A/A pair, about zero, has one degree of freedom more.
+  EXPECT_DOUBLE_EQ(analysis.sensitivity->degrees, 5 * (kBlocks - 1) + 1);
   study.cells.pop_back();
-  EXPECT_FALSE(analysis_of(study).sensitivity) << "without a noise cell";
+  EXPECT_DOUBLE_EQ(analysis_of(study).sensitivity->degrees, 4 * (kBlocks - 1)) << "without a noise cell";
+}
+
+// Runs that should be alike and differ by a half: that is noise, however alike the halves are.
+TEST(Analysis, an_a_a_pair_with_a_difference_of_its_own_is_an_alarm_and_noise) {
+  StudyRecord study = planted();
+  EXPECT_FALSE(analysis_of(study).noise_alarm);
+  for (RunRecord& run : study.cells.back().runs)
+    for (double& step : run.step_s) step *= 1.5;
+  const Analysis analysis = analysis_of(study);
+  EXPECT_TRUE(analysis.noise_alarm);
+  EXPECT_NEAR(*analysis.noise, std::log(1.5), 0.02);
+  EXPECT_GT(analysis.sensitivity->sd, 0.15);
+  bool told = false;
+  for (const std::string& line : ranking_lines(study, analysis)) told |= line.starts_with("Alarm: ");
+  EXPECT_TRUE(told);
+}
+
+TEST(Analysis, another_reference_can_be_chosen_afterwards) {
+  StudyRecord study = planted();
+  choose_reference(study, "a=1,b=0");
+  const Analysis analysis = analysis_of(study);
+  EXPECT_NEAR(analysis.cells[0].against.change, 0.03, 0.01);
+  EXPECT_EQ(analysis.cells[1].against.n, 0);
+  EXPECT_FALSE(analysis.noise_floor) << "the A/A pair was the other one's";
+  try {
+    choose_reference(study, "a=1,b=2");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("there is no cell a=1,b=2"), std::string::npos);
+  }
 }
 
 TEST(Analysis, what_is_set_aside_costs_sensitivity) {
@@ -68,7 +102,8 @@ TEST(Analysis, a_study_that_ends_by_its_own_repeats_finds_what_it_was_to_find) {
         const double reference = normal(numbers);
         pair.push_back(normal(numbers) - reference), other.push_back(std::log(1.03) + normal(numbers) - reference);
         if (n < 6) continue;
-        if (Sensitivity{paired_of(pair, trim).sd, n, 0.025, trim}.surely_shown() <= 0.03) break;
+        const Paired so_far = paired_of(pair, trim);
+        if (Sensitivity{so_far.sd, so_far.degrees, n, 0.025, Scale::ratio, trim}.surely_shown() <= 0.03) break;
       }
       found += *paired_of(other, trim).p < 0.025;
     }
@@ -83,7 +118,7 @@ TEST(Analysis, blocks_that_are_set_aside_do_not_decide) {
   EXPECT_EQ(analysis_of(study).cells[1].against.verdict, Verdict::no_difference);
   study.trim = 0.2;
   const Analysis analysis = analysis_of(study);
-  EXPECT_EQ(analysis.cells[1].against.verdict, Verdict::slower);
+  EXPECT_EQ(analysis.cells[1].against.verdict, Verdict::worse);
   EXPECT_NEAR(analysis.cells[1].against.change, -0.03, 0.015);
 }
 

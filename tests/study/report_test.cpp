@@ -1,7 +1,10 @@
 // What the forms of a report say of planted runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "planted_study.h"
 #include "study/charts.h"
@@ -24,15 +27,74 @@ TEST(Report, every_form_names_every_cell) {
   EXPECT_EQ(parse_json(json, "json").find("cells")->items().size(), study.cells.size());
 }
 
-// A column of the file by its name, of the first cell.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields = {""};
+  bool quoted = false;
+  for (const char c : line)
+    if (c == '"')
+      quoted = !quoted;
+    else if (c == ',' && !quoted)
+      fields.emplace_back();
+    else
+      fields.back() += c;
+  return fields;
+}
+
+// A column of the file by its name, of its first row.
 std::string column_of(const std::string& csv, const std::string& name) {
   std::istringstream lines(csv);
-  std::string head, row, column, value;
+  std::string head, row;
   std::getline(lines, head), std::getline(lines, row);
-  std::istringstream columns(head), values(row.substr(row.rfind('"', row.find(",ok,")) + 1));
-  for (std::getline(values, value, ','); std::getline(columns, column, ','); std::getline(values, value, ','))
-    if (column == name) return value;
-  return "";
+  const std::vector<std::string> columns = fields_of(head), values = fields_of(row);
+  EXPECT_EQ(columns.size(), values.size());
+  const auto at = std::find(columns.begin(), columns.end(), name);
+  return at == columns.end() ? "no such column" : values[static_cast<size_t>(at - columns.begin())];
+}
+
+TEST(Report, tables_of_cells_and_of_runs_have_a_column_per_factor) {
+  StudyRecord study = planted();
+  study.cells[0].runs[0].reason = "with \"quotes\", a comma";
+  for (CellRecord& cell : study.cells) cell.levels[1].first = "state";  // as a column of the table is called
+  const Analysis analysis = analysis_of(study);
+  const std::string cells = csv_text(analysis), runs = runs_csv(study, analysis);
+  EXPECT_EQ(column_of(cells, "a"), "0");
+  EXPECT_EQ(column_of(cells, "factor.state"), "0");
+  EXPECT_EQ(column_of(cells, "state"), "ok");
+  EXPECT_EQ(std::count(cells.begin(), cells.end(), '\n'), 1 + 6);
+  EXPECT_EQ(std::count(runs.begin(), runs.end(), '\n'), 1 + 6 * kBlocks);
+  EXPECT_EQ(column_of(runs, "repeat"), "1");
+  EXPECT_EQ(column_of(runs, "a"), "0");
+  EXPECT_EQ(column_of(runs, "tgs_padded"), formatted("%.9g", analysis.cells[0].tgs[0]));
+}
+
+TEST(Report, the_ranking_is_a_table_that_can_be_pasted) {
+  StudyRecord study = planted();
+  study.cells[2].levels[1].second = "50 %_|";
+  study.cells[2].id = "a=0,b=50_%_|";
+  const Analysis analysis = analysis_of(study);
+  const Table table = ranking_table(study, analysis);
+  EXPECT_EQ(table.rows.size(), study.cells.size());
+  for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.head.size());
+  EXPECT_EQ(table.rows[0][0], "1");
+  EXPECT_EQ(table.rows.back()[0], "A/A");
+  const std::string latex = latex_of(table), markdown = markdown_of(table);
+  EXPECT_NE(latex.find("50 \\%\\_| &"), std::string::npos) << latex;
+  EXPECT_TRUE(latex.starts_with("\\begin{tabular}{"));
+  EXPECT_NE(markdown.find("50 %_\\| |"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("| reference |"), std::string::npos);
+}
+
+TEST(Report, figures_beyond_sense_are_words) {
+  StudyRecord study = planted();
+  for (CellRecord& cell : study.cells) cell.runs.resize(2);
+  for (double& step : study.cells[1].runs[1].step_s) step *= 6;
+  const Analysis analysis = analysis_of(study);
+  const std::string page = html_text(study, analysis, {}, "none"), words = ranking_lines(study, analysis).back();
+  EXPECT_NE(page.find("n = 2 shows nothing below a factor of "), std::string::npos);
+  EXPECT_NE(words.find("shows nothing below a factor of "), std::string::npos) << words;
+  EXPECT_EQ(change_text(0.5, Scale::ratio), "+50.0 %");
+  EXPECT_EQ(change_text(11, Scale::ratio), "x 12");
+  for (const CellResult& cell : analysis.cells) EXPECT_GT(cell.speed.confidence->low, 0);
 }
 
 // Whatever stands for a run, a column that is named median has the median of the steps.

@@ -32,6 +32,19 @@ TEST(Statistics, a_summary_has_the_interval_of_student) {
   EXPECT_EQ(summary_of({}).n, 0);
 }
 
+// Student's where values vary little; never below zero, and never without the mean.
+TEST(Statistics, an_interval_of_positive_values_stays_positive) {
+  const Summary little = positive_summary_of(kA), student = summary_of(kA);
+  EXPECT_NEAR(little.confidence->low, student.confidence->low, 0.01);
+  EXPECT_NEAR(little.confidence->high, student.confidence->high, 0.01);
+  EXPECT_LT(summary_of({1, 10}).confidence->low, 0);
+  const Summary wide = positive_summary_of({1, 10});
+  EXPECT_GT(wide.confidence->low, 0);
+  EXPECT_LT(wide.confidence->low, wide.mean);
+  EXPECT_GT(wide.confidence->high, wide.mean);
+  EXPECT_LT(positive_summary_of({-3, 1}).confidence->low, 0) << "figures that can be negative keep Student's";
+}
+
 TEST(Statistics, nothing_is_said_of_too_few_or_equal_values) {
   EXPECT_FALSE(paired_t({0.1}));
   EXPECT_FALSE(paired_t({0.1, 0.1}));
@@ -126,11 +139,14 @@ TEST(Statistics, a_bound_of_the_deviation_holds_in_four_of_five_trials) {
     int held = 0;
     for (int trial = 0; trial < 4000; ++trial) {
       for (double& one : differences) one = normal(numbers);
-      held += sd_at_most(paired_of(differences, 0).sd, n) > 1;
+      const Paired paired = paired_of(differences, 0);
+      held += sd_at_most(paired.sd, paired.degrees) > 1;
     }
     EXPECT_NEAR(held / 4000.0, 0.8, 0.025) << n;
   }
-  EXPECT_GT(sd_at_most(1, 10, 0.2), sd_at_most(1, 10)) << "fewer are kept";
+  const std::vector<double> ten = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EXPECT_LT(paired_of(ten, 0.2).degrees, paired_of(ten, 0).degrees) << "fewer are kept";
+  EXPECT_GT(sd_at_most(1, 5), sd_at_most(1, 9));
 }
 
 // The tables of power analysis for a paired t-test of 5 % and 80 % (G*Power, statsmodels.stats.power.TTestPower).

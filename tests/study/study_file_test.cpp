@@ -76,6 +76,21 @@ TEST_F(StudyFileTest, repeats_are_a_number_or_end_where_a_difference_would_be_sh
   expect_refused(begin + R"("figure": "p10", "warmup": {"rule": "first_steps"}})", {"leave \"figure\" out"});
 }
 
+TEST_F(StudyFileTest, an_outcome_takes_the_gate_away_and_seeds_go_by_repeats_alone) {
+  const std::string begin = R"({"base": "base.json", "factors": {"a": [1, 2]}, )";
+  EXPECT_GT(read(begin + R"("repeats": 2})").gate, 0);
+  const StudyFile study = read(begin + R"("outcome": "valid_loss", "seed_per_repeat": true})");
+  EXPECT_EQ(study.gate, 0);
+  EXPECT_EQ(study.outcomes.size(), 1u);
+  EXPECT_TRUE(study.seed_per_repeat);
+  EXPECT_DOUBLE_EQ(read(begin + R"("outcome": "valid_loss", "gate": 0.01})").gate, 0.01);
+  expect_refused(begin + R"("outcome": {"metric": "x"}})", {"study.json:1", "say it", "\"better\""});
+  expect_refused(begin + R"("set": {"seed": 3}, "seed_per_repeat": true})", {"both decide over the runs' seed"});
+  expect_refused(R"({"base": "base.json", "factors": {"seed": [1, 2]}, "seed_per_repeat": true})",
+                 {"leave one of them"});
+  expect_refused(begin + R"("seed_per_repeat": 3})", {"true or false, found 3"});
+}
+
 TEST_F(StudyFileTest, refuses_what_is_wrong_with_place_and_remedy) {
   expect_refused("{}", {"study.json", "no \"base\""});
   expect_refused(R"({"base": "none.json"})", {"there is no file", "relative to the study's file"});

@@ -2,6 +2,7 @@
 STUDY_TEST_PROGRAM: the program. One launch of a tiny run takes about a second, and three studies run at a time."""
 import concurrent.futures
 import contextlib
+import csv
 import json
 import os
 import pty
@@ -188,6 +189,55 @@ def killed_and_resumed(folder):
     study.run("--resume", code=2, says=["another one now", "repeats: 2 when it began, 3 now"])
 
 
+def rows_of(study):
+    with open(study.output / "runs.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def grown_and_merged(folder):
+    """A study by its loss, whose outcome is corrected, which grows, and which becomes one with another folder's."""
+    keys = {"outcome": {"metric": "los", "window": 2, "better": "lower"}, "seed_per_repeat": True, "repeats": 1,
+            "factors": {"lr": {"key": "optimizer.params.lr", "levels": [0.001, 0.002]}}}
+    study = Study(folder / "a", **keys)
+    study.run(code=2, says=["the outcome los, mean of 2 is not in the reference's run", 'did you mean "loss"', "--grow"])
+    first = study.events("end")
+    study.keys["outcome"]["metric"] = "loss"
+    study.keys["repeats"] = 2
+    study.write()
+    study.run("--resume", code=2, says=["outcome.metric", "repeats: 1 when it began, 2 now"])
+    study.run("--grow", says=["the study grows: 0 further cells, 2 repeats"])
+    before = (study.output / "ledger.jsonl").read_bytes()
+    study.keys["factors"]["lr"]["levels"].insert(1, 0.003)
+    study.write()
+    study.run("--grow", says=["the study grows: 1 further cells"])
+    check((study.output / "ledger.jsonl").read_bytes().startswith(before), "the ledger was not only added to")
+    ends = study.events("end")
+    check(ends[:len(first)] == first and len(ends) == 6, "what had run ran again")
+    check(all(end["seed"] == 1 + end["block"] for end in ends), ends)
+    report = json.loads((study.output / "report.json").read_text())
+    check([cell["cell"] for cell in report["cells"]] == ["lr=0.001", "lr=0.003", "lr=0.002"], report["cells"])
+    check(report["ranked_by"] == "loss, mean of 2" and len(report["ranking"]) == 3, report)
+    rows = rows_of(study)
+    check(len(rows) == 6 and {row["lr"] for row in rows} == {"0.001", "0.003", "0.002"}, rows)
+    check(all(float(row["loss_mean_of_2"]) > 0 for row in rows), rows)
+    study.run("--resume")
+    check(study.events("end") == ends, "a whole study ran again")
+    (study.folder / "base.json").write_text(json.dumps({**BASE, "train_steps": 5}))
+    study.run("--grow", code=2, says=["cannot grow", "base: the file's content is another one"])
+    (study.folder / "base.json").write_text(json.dumps(BASE))
+
+    other = Study(folder / "b", **{**keys, "outcome": study.keys["outcome"], "seed": 100})
+    other.run()
+    merge = [PROGRAM, "study", "merge", str(study.output), str(other.output), "--into", str(folder / "c")]
+    said = subprocess.run(merge, text=True, capture_output=True)
+    check(said.returncode == 0 and "6 and 3 runs are one study of 3 repeats" in said.stdout, said.stdout + said.stderr)
+    with open(folder / "c/runs.csv", newline="") as file:
+        seeds = sorted(row["seed"] for row in csv.DictReader(file))
+    check(seeds == ["1"] * 3 + ["100"] * 3 + ["2"] * 3, seeds)
+    said = subprocess.run(merge, text=True, capture_output=True)
+    check(said.returncode == 2 and "nothing is overwritten" in said.stderr, said.stderr)
+
+
 def interrupted(folder):
     study = Study(folder, repeats=3, factors={"zero_optimization.stage": [0, 1]}, set={"train_steps": 1000000})
 
@@ -338,7 +388,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         cases = (looks_at_whole_blocks_only, enough_repeats, fraction, plan_and_compare, every_end, too_late, disk_full,
-                 on_a_terminal, killed_and_resumed, interrupted, bad_input, planned_times, offloaded_cells_need_less)
+                 on_a_terminal, killed_and_resumed, grown_and_merged, interrupted, bad_input, planned_times, offloaded_cells_need_less)
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
             running = {threads.submit(case, folder / case.__name__): case.__name__ for case in cases}
             for done in concurrent.futures.as_completed(running):

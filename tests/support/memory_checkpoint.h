@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "checkpoint/load_state.h"
-#include "checkpoint/resume.h"
 #include "checkpoint/writers.h"
 #include "plan/prepare_run.h"
 #include "run/run_state.h"
 #include "support/quiet_log.h"
 #include "support/train_threads.h"
+#include "train/resume.h"
 
 namespace drivetrain::test {
 

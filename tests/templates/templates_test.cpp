@@ -2,15 +2,20 @@
 // were compiled with this tree (CMakeLists.txt); the runtime finds them as it finds any that are not installed.
 #include <gtest/gtest.h>
 
+#include <ATen/ops/tensor.h>
+
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/kit/suite.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
-#include "config/load.h"
+#include "config_files/load.h"
+#include "generate/decoder.h"
+#include "log/log_console.h"
 #include "plugin/kinds.h"
 #include "support/train_threads.h"
 
@@ -75,6 +80,42 @@ TEST_P(Template, trains_by_its_config) {
   std::ifstream resolved(folder.path("run/resolved.json"));
   const std::string text{std::istreambuf_iterator<char>(resolved), {}};
   EXPECT_NE(text.find(kind_ + "/" + name_), std::string::npos) << "the plugin was not used\n" << text;
+}
+
+// What `generate` and `evaluate` open: the plugin that resolved.json names reads the weights by its own rules, and so
+// does one of which a Hugging Face folder has the name.
+TEST(ModelTemplate, a_run_of_it_can_be_asked) {
+  const TempFolder folder;
+  const auto trained = [&](const std::string& name, const std::string& steps) {
+    Problems problems;
+    const Value config =
+        load_config(DRIVETRAIN_TEMPLATES_MADE "/my_model/run.json",
+                    {"output_dir=" + folder.path(name), "save_final=true", "train_steps=" + steps}, problems);
+    problems.throw_if_any();
+    train(config, 1);
+    return folder.path(name);
+  };
+  const auto log = make_console_log({.level = LogLevel::error});
+  const at::Tensor tokens = at::tensor({3, 1, 4, 1, 5}, at::kLong).unsqueeze(0);
+  const auto logits = [&](const std::string& run) { return Inference(run, 1, registry(), log).logits(tokens); };
+  const std::string run = trained("run", "10"), other = trained("other", "3");
+  EXPECT_TRUE(logits(run).equal(logits(run + "/final")));
+  EXPECT_FALSE(logits(run).equal(logits(other))) << "weights are those of the folder, not initial ones";
+
+  Inference model(run, 1, registry(), log);
+  LinesLog lines;
+  Decoder decoder(model, lines);
+  std::vector<int64_t> text = {3, 1, 4};
+  decoder.begin({text}, 4);
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor whole = model.logits(at::tensor(text, at::kLong).unsqueeze(0))[0][-1];
+    const at::Tensor found = decoder.logits()[0];
+    EXPECT_TRUE(found.equal(whole));
+    text.push_back(found.argmax().item<int64_t>());
+    decoder.add({text.back()});
+  }
+  ASSERT_EQ(lines.warnings.size(), 1u);
+  EXPECT_NE(lines.warnings[0].find("without a key/value cache"), std::string::npos) << lines.warnings[0];
 }
 
 std::vector<std::string> all_kinds() {

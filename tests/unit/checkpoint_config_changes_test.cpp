@@ -1,7 +1,7 @@
 // What a changed key means for a run that goes on.
 #include <gtest/gtest.h>
 
-#include "checkpoint/config_changes.h"
+#include "train/config_changes.h"
 
 namespace drivetrain::test {
 namespace {

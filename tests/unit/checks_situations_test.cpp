@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "device/holders.h"
+#include "plugin_calls/device_errors.h"
 #include "plugin_calls/plugin_call.h"
 #include "plugin_calls/situations.h"
 
@@ -16,8 +17,8 @@ namespace drivetrain::test {
 namespace {
 
 // Of LibTorch's class for whatever an accelerator says.
-c10::AcceleratorError of_device(const std::string& text) {
-  return c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, 2, text);
+c10::AcceleratorError of_device(int number, const std::string& text) {
+  return c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, number, text);
 }
 c10::Error of_torch(const std::string& text) {
   return c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);
@@ -34,7 +35,7 @@ TEST(Situations, memory_that_is_not_to_be_had_is_4_whoever_says_it) {
   EXPECT_EQ(code_of(c10::OutOfMemoryError({"f", "f", 1}, "CUDA out of memory. Tried to allocate 2.00 GiB.")), 4);
   EXPECT_EQ(
       code_of(of_torch("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes. Error code 12")), 4);
-  EXPECT_EQ(code_of(of_device("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable")), 4);
+  EXPECT_EQ(code_of(of_device(2, "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable")), 4);
   EXPECT_EQ(code_of(of_torch("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")), 4);
   EXPECT_EQ(code_of(of_torch("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")), 4);
   EXPECT_EQ(code_of(std::system_error(ENOMEM, std::generic_category())), 4);
@@ -56,17 +57,84 @@ TEST(Situations, disks_threads_and_files_are_8) {
   }
 }
 
-TEST(Situations, a_gpu_that_is_taken_missing_or_broken_has_its_code) {
-  EXPECT_EQ(code_of(of_device("CUDA error: CUDA-capable device(s) is/are busy or unavailable")), 2);
-  EXPECT_EQ(code_of(of_device("CUDA error: all CUDA-capable devices are busy or unavailable")), 2);
-  EXPECT_EQ(code_of(of_device("CUDA error: no CUDA-capable device is detected")), 2);
-  EXPECT_EQ(code_of(of_device("CUDA error: no kernel image is available for execution on the device")), 3);
-  EXPECT_EQ(code_of(of_device("CUDA error: uncorrectable ECC error encountered")), 8);
+// The codes of the contract, number by number, and by the words alone where there is no number.
+TEST(Situations, what_a_gpu_says_has_its_code) {
+  struct Said {
+    int number;
+    const char* text;
+    int code;
+  };
+  for (const Said& said :
+       std::initializer_list<Said>{{2, "out of memory", 4},
+                                   {35, "CUDA driver version is insufficient for CUDA runtime version", 2},
+                                   {46, "CUDA-capable device(s) is/are busy or unavailable", 2},
+                                   {100, "no CUDA-capable device is detected", 2},
+                                   {101, "invalid device ordinal", 2},
+                                   {209, "no kernel image is available for execution on the device", 3},
+                                   {214, "uncorrectable ECC error encountered", 8},
+                                   {220, "uncorrectable NVLink error detected during the execution", 5},
+                                   {226, "Invalid access of peer GPU memory over nvlink or a hardware error", 5},
+                                   {700, "an illegal memory access was encountered", 3},
+                                   {710, "device-side assert triggered", 3},
+                                   {719, "unspecified launch failure", 3},
+                                   {802, "system not yet initialized", 2},
+                                   {999, "unknown error", 8}}) {
+    const std::string text = std::string("CUDA error: ") + said.text;
+    EXPECT_EQ(code_of(of_device(said.number, text)), said.code) << text;
+    EXPECT_EQ(code_of(of_torch(text)), said.code) << text;
+    EXPECT_EQ(code_of(of_device(said.number, "CUDA error: in words of another release")), said.code) << text;
+  }
+  EXPECT_EQ(code_of(of_device(900, "CUDA error: operation not permitted when stream is capturing")), 1);
+}
+
+// Who, where in the step, and the last unit: a kernel that fails is told of later than it was called.
+TEST(Situations, what_a_gpu_says_names_rank_step_and_last_unit) {
+  work_rank() = {.rank = 5, .world_size = 8, .device = 1, .step_place = [] { return std::string("step 7: backward"); }};
+  const std::string id = "strategy/mine", other = "optimizer/mine";
+  plugin_call({id, "backward", "block.3"}, [] {});
+  std::string said;
+  try {
+    plugin_call({other, "update"}, [] {
+      throw of_device(
+          700,
+          "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously "
+          "reported\nCompile with `TORCH_USE_CUDA_DSA`");
+    });
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), 3);
+    said = e.what();
+  }
+  work_rank() = {};
+  for (const char* part : {"in optimizer/mine, hook update, rank 5: a kernel has used an illegal address: CUDA error: "
+                           "an illegal memory access "
+                           "was encountered (cudaErrorIllegalAddress)\n   GPU 1 of rank 5, step 7: backward; last "
+                           "unit: strategy/mine, hook "
+                           "backward, unit block.3\n",
+                           "CUDA_LAUNCH_BLOCKING=1"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  EXPECT_EQ(said.find("asynchronously"), std::string::npos) << said;
+}
+
+// What the program asks for where an exception would end it as a bug.
+TEST(Situations, the_program_learns_code_and_text_of_a_device_s_last_word) {
+  char text[512] = "";
+  try {
+    throw of_device(714, "CUDA error: hardware stack error");
+  } catch (...) {
+    EXPECT_EQ(drivetrain_device_error(text, sizeof text), 8);
+  }
+  EXPECT_NE(std::string(text).find("the GPU has failed: CUDA error: hardware stack error"), std::string::npos) << text;
+  EXPECT_EQ(drivetrain_device_error(text, sizeof text), 0) << "there is no exception";
+  try {
+    throw std::runtime_error("CUDA error: hardware stack error");
+  } catch (...) {
+    EXPECT_EQ(drivetrain_device_error(text, sizeof text), 0) << "of nobody who speaks for a device";
+  }
 }
 
 TEST(Situations, what_is_a_bug_stays_one_and_an_error_keeps_its_code) {
   EXPECT_EQ(code_of(of_torch("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")), 1);
-  EXPECT_EQ(code_of(of_device("CUDA error: an illegal memory access was encountered")), 1);
+  EXPECT_EQ(code_of(of_device(1, "CUDA error: invalid argument")), 1);
   EXPECT_EQ(code_of(std::out_of_range("vector::at")), 1);
   try {
     std::thread().join();
@@ -99,9 +167,9 @@ TEST(Situations, in_a_plugin_s_call_they_keep_their_code_and_a_wrong_shape_is_th
 TEST(DeviceHolders, are_named_with_program_and_bytes_as_far_as_they_are_known) {
   EXPECT_EQ(holders_text({}), "");
   EXPECT_EQ(holders_text({{4711, 70200000000, "python"}, {4712, -1, ""}}),
-            "\n   it is held by process 4711 (python, 70.2 GB), process 4712");
+            "\n   it is held by process 4711 (python, 66947 MiB), process 4712");
   const std::string many = holders_text(std::vector<DeviceHolder>(6, {1, 1000000000, ""}));
-  EXPECT_NE(many.find("(1.0 GB) and 2 more"), std::string::npos) << many;
+  EXPECT_NE(many.find("(953 MiB) and 2 more"), std::string::npos) << many;
 }
 
 }  // namespace

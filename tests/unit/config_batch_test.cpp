@@ -1,6 +1,6 @@
 // The runtime's own keys, the rule of the three batch sizes, and --set.
-#include "config/load.h"
 #include "config/run_settings.h"
+#include "config_files/load.h"
 #include "config_test_support.h"
 
 namespace drivetrain {

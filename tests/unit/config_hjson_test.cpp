@@ -1,7 +1,7 @@
 // Hjson as its page describes it and the package hjson 3.1.0 for Python reads it, and what a config that is no JSON is
 // told.
-#include "config/hjson.h"
-#include "config/relaxed_json.h"
+#include "config_files/hjson.h"
+#include "config_files/relaxed_json.h"
 #include "config_test_support.h"
 
 namespace drivetrain {

@@ -11,9 +11,9 @@
 
 #include "base/input_file.h"
 #include "base/piped.h"
-#include "config/load.h"
 #include "config/run_settings.h"
 #include "config/sections.h"
+#include "config_files/load.h"
 #include "config_sections_fixture.h"
 
 namespace drivetrain {

@@ -1,7 +1,7 @@
 // "extends": files read first, what wins, places of values, and what is refused.
-#include "config/layers.h"
+#include "config_files/layers.h"
 
-#include "config/load.h"
+#include "config_files/load.h"
 #include "config_test_support.h"
 
 namespace drivetrain {

@@ -14,9 +14,9 @@
 #include <drivetrain/testkit/kit/temp_folder.h>
 
 #include "flight/group.h"
-#include "flight/picture.h"
 #include "support/plugin_under_test.h"
 #include "support/waiting.h"
+#include "watch/picture.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // Whole parameters from the parts of several ranks, as threads over communicator/local.
-#include "state/gather.h"
+#include "train/gather.h"
 
 #include <gtest/gtest.h>
 

@@ -11,6 +11,7 @@
 #include "data/device_batches.h"
 #include "flight/group.h"
 #include "plan/prepare_run.h"
+#include "plugin_calls/plugin_call.h"
 #include "run/run.h"
 #include "step/capture.h"
 #include "step/trainer.h"
@@ -25,11 +26,17 @@ using Events = std::vector<std::string>;
 struct SpyGraph : DeviceGraph {
   SpyGraph(Events& log, int graph) : events(log), number(graph) {}
   void begin() override { write("begin"); }
-  void end() override { write("end"); }
+  void end() override {
+    write("end");
+    if (broken)
+      throw c10::AcceleratorError({__func__, __FILE__, 0}, 901, "CUDA error: operation failed due to a previous error");
+  }
+  bool is_whole() override { return !broken; }
   void replay() override { write("replay"); }
   void write(const std::string& what) { events.push_back(concat(what, " ", number)); }
   Events& events;
   int number;
+  static inline bool broken = false;
 };
 
 // A CPU that says it is a device. What is recorded also runs; what is replayed does not.
@@ -102,6 +109,38 @@ TEST(RecordedPart, memory_that_runs_out_while_it_is_recorded_is_told_as_such) {
     EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
     for (const char* words : {"Tried to allocate 2.00 GiB", "\"capture\": false", "expandable_segments"})
       EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+}
+
+// Some plugin has waited for the device while it was recorded, and has caught what CUDA said of that.
+TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_it_says_nothing) {
+  SpyDevice device;
+  RecordedPart part(device, kCpu, 0, 0);
+  const std::string good = "strategy/good", lies = "optimizer/lies";
+  try {
+    part.run([&] {
+      plugin_call({good, "forward", "block.1"}, [] {});
+      plugin_call({good, "forward", "block.2"}, [&] { plugin_call({lies, "touch"}, [] { SpyGraph::broken = true; }); });
+      plugin_call({good, "forward", "block.3"}, [] {});
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    for (const char* words :
+         {"in optimizer/lies, hook touch: broke the recording", "previous error", "\"capture\": false"})
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+  SpyGraph::broken = false;
+}
+
+TEST(RecordedPart, a_device_that_fails_while_it_records_is_no_fault_of_the_recording) {
+  SpyDevice device;
+  RecordedPart part(device, kCpu, 0, 0);
+  try {
+    part.run([] { throw c10::AcceleratorError({__func__, __FILE__, 0}, 214, "CUDA error: uncorrectable ECC error"); });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io) << e.what();
   }
 }
 

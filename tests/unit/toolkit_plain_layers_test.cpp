@@ -79,6 +79,66 @@ void check_norm(const std::string& op, bool rms) {
 TEST(PlainLayers, layer_norm_agrees_with_the_golden_operator) { check_norm("layernorm", false); }
 TEST(PlainLayers, rms_norm_agrees_with_the_golden_operator) { check_norm("rmsnorm", true); }
 
+TEST(PlainLayers, norms_have_the_parameters_of_their_spec) {
+  const auto layers = make_plain_layers(kNoAttention);
+  NormSpec spec{"n", 4};
+  const auto names = [&] {
+    std::string names;
+    for (const ParamPtr& param : layers->norm(spec)->params()) names += param->name + " ";
+    return names;
+  };
+  EXPECT_EQ(names(), "n.weight n.bias ");
+  spec.bias = false;
+  EXPECT_EQ(names(), "n.weight ");
+  spec.gain = false;
+  EXPECT_EQ(names(), "");
+  spec.gain = true, spec.offset = 1;
+  const ParamPtr weight = layers->norm(spec)->params()[0];
+  EXPECT_EQ(weight->init.kind, InitRule::Kind::zeros);
+  EXPECT_EQ(weight->role, ParamRole::norm);
+  spec.offset = 0.5;
+  EXPECT_THROW((void)layers->norm(spec), Error);
+}
+
+// A layer with a part of the heads has the layout that the strategy gives it.
+TEST(PlainLayers, norms_of_cut_heads_have_the_given_layout) {
+  NormSpec spec{"n", 4, true};
+  spec.weight = Layout::whole({4});
+  spec.weight->partial_over = {"tp"};
+  EXPECT_EQ(make_plain_layers(kNoAttention)->norm(spec)->params()[0]->layout, *spec.weight);
+}
+
+struct PlainAbilities : Attention {
+  AttentionAbilities abilities() const override {
+    AttentionAbilities can;
+    can.remedy = "use attention/other";
+    return can;
+  }
+  AttentionState forward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionArgs&) const override {
+    return {};
+  }
+  Tensors backward(const at::Tensor&, const AttentionState&, const AttentionArgs&) const override { return {}; }
+};
+
+TEST(PlainLayers, attention_refuses_what_the_plugin_cannot_do_when_it_is_made) {
+  const auto layers = make_plain_layers(std::make_shared<PlainAbilities>());
+  const auto refusal = [&](const AttentionSpec& spec) -> std::string {
+    try {
+      (void)layers->attention(spec);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return {};
+  };
+  AttentionSpec spec{"block.0.attn", 1, 1, 4};
+  EXPECT_EQ(refusal(spec), "");
+  spec.window = 8;
+  EXPECT_NE(refusal(spec).find("wants a window of 8, which the attention plugin does not support; use attention/other"),
+            std::string::npos);
+  spec.window = 0, spec.softcap = 30;
+  EXPECT_NE(refusal(spec).find("wants a softcap of 30"), std::string::npos);
+}
+
 // With the identity as output matrix the layer's input is its logits, and the gradient of the one that of the other.
 TEST(PlainLayers, the_loss_agrees_with_the_golden_cross_entropy) {
   const Golden golden = Golden::of("cross_entropy");

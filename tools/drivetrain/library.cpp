@@ -142,6 +142,7 @@ RunCommand what_runs(void* library, const std::string& name) {
 void tell_calls(void* library) {
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
                     reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
+  tell_device_errors(reinterpret_cast<DeviceError>(dlsym(library, "drivetrain_device_error")));
   tell_guarded_descriptors(reinterpret_cast<GuardsDescriptor>(dlsym(library, "drivetrain_guards_descriptor")));
 }
 

@@ -26,6 +26,7 @@ constexpr int kFrames = 64;
 pid_t watched_process = 0;  // whose exit() is told
 CurrentCall current_call = nullptr, any_call = nullptr;
 GuardsDescriptor guards_descriptor = nullptr;
+DeviceError device_error = nullptr;
 
 // The call of libc's `_exit`, which this program takes the place of (below).
 [[noreturn]] void leave(int code) {
@@ -110,7 +111,11 @@ bool is_out_of_memory() {
 // The message comes last, where it is seen, and where the launcher quotes it; LibTorch's texts bring a stack
 // themselves.
 [[noreturn]] void on_terminate() {
-  char call[512];
+  char call[512], device[2048];
+  if (const int code = device_error ? device_error(device, sizeof device) : 0; code != 0) {
+    say(drivetrain::printable(std::string("drivetrain: error: ") + device + "\n").c_str());
+    leave(code);
+  }
   if (current_call && current_call(call, sizeof call)) blame_plugin(call);
   if (is_out_of_memory()) {
     say("drivetrain: error: out of memory before the run began\n   raise the limit of address space (`ulimit -v`; a "
@@ -229,6 +234,8 @@ void refuse_closing(unsigned first, unsigned last) {
   say(": closes descriptors of the run that are not its own\n   a plugin must close those alone that it has opened\n");
   leave(3);
 }
+
+void tell_device_errors(DeviceError error) { device_error = error; }
 
 void tell_plugin_calls(CurrentCall current, CurrentCall any) { current_call = current, any_call = any; }
 

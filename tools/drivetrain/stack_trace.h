@@ -17,6 +17,9 @@ void install_stack_traces();
 // False if there is none. Safe in a handler of signals.
 using CurrentCall = bool (*)(char* text, size_t size);
 void tell_plugin_calls(CurrentCall current_call, CurrentCall any_call);
+// What a device says of the exception that ends the process: the exit code and the text; 0: it is none of a device.
+using DeviceError = int (*)(char* text, size_t size);
+void tell_device_errors(DeviceError device_error);
 // The same for whether one of these descriptors is the run's own.
 using GuardsDescriptor = bool (*)(unsigned first, unsigned last);
 void tell_guarded_descriptors(GuardsDescriptor guards);

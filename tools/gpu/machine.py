@@ -1,4 +1,5 @@
 """What a check needs of the machine: programs run with a limit and a log, tests of GoogleTest, whole small runs."""
+import contextlib
 import json
 import os
 import pathlib
@@ -77,11 +78,21 @@ class Machine:
         found = re.search(r"(\d+)\.(\d+)\s*$", self.gpu)
         return int(found.group(1)) * 10 + int(found.group(2)) if found else 0
 
+    @contextlib.contextmanager
+    def within(self, seconds):
+        """What runs in here ends after so many seconds, if the call does not end before."""
+        before, self.deadline = self.deadline, min(self.deadline, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self.deadline = before
+
     def left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, name, command, timeout, environment=None):
-        """(exit code, stdout, stderr), also in the log of that name. The whole process group ends with its limit."""
+    def run(self, name, command, timeout, environment=None, during=None):
+        """(exit code, stdout, stderr), also in the log of that name. The whole process group ends with its limit. `during` is
+        called with the process, on a thread of its own."""
         command = [str(word) for word in command]
         log = self.logs / (re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:120] + ".log")
         limit = min(timeout, self.left())
@@ -96,6 +107,8 @@ class Machine:
         with self.lock:
             self.running.add(process)
         late = False
+        if during:
+            threading.Thread(target=during, args=(process,), daemon=True).start()
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -218,12 +231,15 @@ def read_losses(folder):
     return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def start_of(machine, ranks):
+    return [machine.program, "train"] if ranks == 1 else [machine.program, "launch", "-n", ranks]
+
+
 def losses_of(machine, name, config, timeout, ranks=1, wrap=(), environment=None):
     folder, file = files_of(machine, name)
     shutil.rmtree(folder, ignore_errors=True)
     file.write_text(json.dumps(dict(config, output_dir=str(folder))))
-    start = ["train"] if ranks == 1 else ["launch", "-n", ranks]
-    machine.output(f"train {name}", [*wrap, machine.program, *start, file], timeout, environment)
+    machine.output(f"train {name}", [*wrap, *start_of(machine, ranks), file], timeout, environment)
     return read_losses(folder)
 
 

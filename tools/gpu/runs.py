@@ -63,24 +63,36 @@ PATHS = {
 
 
 def configs(runs):
-    """(name, config) of what one GPU and the CPU are given."""
+    """(name, ranks, config) of what the GPUs and the CPU are given."""
     for name, (both, there, ranks, *_) in runs.items():
-        if ranks == 1:
-            yield name, dict(merged(merged(SMALL, both), there), device="cuda")
-            yield f"{name}, CPU", merged(SMALL, both)
+        yield name, ranks, dict(merged(merged(SMALL, both), there), device="cuda")
+        yield f"{name}, CPU", 1, merged(SMALL, both)
 
 
-def check_configs(machine, runs):
-    """Dry: all of them in one process."""
+def check_configs(machine, configs):
+    """Dry: all of them planned, those for the same number of ranks in one process. `configs`: (name, ranks, config)."""
     machine.there(machine.program, executable=True)
-    files = []
-    for name, config in configs(runs):
-        files.append(machine.logs / ("plan_" + "".join(c if c.isalnum() else "_" for c in name) + ".json"))
-        files[-1].write_text(json.dumps(config))
-    said = json.loads(machine.run("config check", [machine.program, "config", "check", "--json", *files], 120)[1])
-    wrong = [f"{file['file']}: {file['problems']}" for file in said if file["code"]]
+    files = {}
+    for name, ranks, config in configs:
+        file = machine.logs / ("plan_" + "".join(c if c.isalnum() else "_" for c in name) + ".json")
+        file.write_text(json.dumps(config))
+        files.setdefault(ranks, []).append(file)
+    wrong = []
+    for ranks, some in files.items():
+        said = json.loads(machine.run("config check", [machine.program, "config", "check", "-n", ranks, "--json", *some], 120)[1])
+        wrong += [f"{file['file']}: {file['problems']}" for file in said if file["code"]]
     if wrong:
         raise Failed("; ".join(wrong)[:900])
+    return f"{sum(map(len, files.values()))} configs"
+
+
+def reference(machine, name, config, kept):
+    """Losses of a config on the CPU; `kept` has them by config, and gets new ones."""
+    key = json.dumps(config, sort_keys=True)
+    with REFERENCE:
+        if key not in kept:
+            kept[key] = losses_of(machine, "cpu " + name, config, 120)
+        return kept[key]
 
 
 def check_run(machine, runs, name, kept):
@@ -95,14 +107,11 @@ def check_run(machine, runs, name, kept):
     if 0 < machine.arch() < arch:
         raise NotRun(f"needs sm_{arch}, and this is sm_{machine.arch()}")
     config = merged(SMALL, both)
-    key = json.dumps(config, sort_keys=True)
-    with REFERENCE:
-        if key not in kept:
-            kept[key] = losses_of(machine, "cpu " + name, config, 120)
+    expected = reference(machine, name, config, kept)
     found = losses_of(machine, name, dict(merged(config, there), device="cuda"), 120, ranks)
-    difference = max(abs(a - b) / abs(a) for a, b in zip(kept[key], found, strict=True))
+    difference = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
     if not difference < tolerance:
-        raise Failed(f"losses differ by {difference:.1e} of their value, allowed {tolerance:.0e}: cpu {kept[key]}, here {found}")
+        raise Failed(f"losses differ by {difference:.1e} of their value, allowed {tolerance:.0e}: cpu {expected}, here {found}")
     return f"{len(found)} steps, losses within {difference:.1e} of the CPU's"
 
 
@@ -110,13 +119,23 @@ def check_run(machine, runs, name, kept):
 RESUMED = dict(train_steps=6, device="cuda", bf16={"enabled": True}, attention="standard", checkpoint_policy={"type": "every", "params": {"steps": 3}})
 
 
+def resumed_config(capture):
+    return merged(SMALL, dict(RESUMED, capture=capture))
+
+
+def resumed_configs():
+    for capture in (False, True):
+        yield f"resumed, capture {capture}", 1, resumed_config(capture)
+
+
 def check_resumed(machine, capture):
     """A run goes on from its third step with the bits that it had."""
     machine.there(machine.program, executable=True)
+    config = resumed_config(capture)
     if machine.dry:
         return "drivetrain train CONFIG --resume step-00000003"
     name = "resumed" + (", recorded" if capture else "")
-    first = losses_of(machine, name, dict(SMALL, capture=capture, **RESUMED), 120)
+    first = losses_of(machine, name, config, 120)
     folder, file = files_of(machine, name)
     (folder / "metrics.jsonl").rename(folder / "before.jsonl")
     machine.output(f"train {name} again", [machine.program, "train", file, "--resume", "step-00000003"], 120)

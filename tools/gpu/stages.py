@@ -1,4 +1,4 @@
-"""The three stages of gpu_check: lists of checks in the order in which they are worth the time of a lent machine."""
+"""The stages of gpu_check: lists of checks in the order in which they are worth the time of a lent machine."""
 import glob
 import os
 import re
@@ -6,13 +6,24 @@ import shutil
 from collections import namedtuple
 
 import figures
+import ranks
 import runs
-from machine import Failed, NotRun, gtest_figures, losses_of, run_gtest
+from machine import Failed, NotRun, gtest_figures, losses_of, merged, run_gtest
 
 # pool: neighbours with the same number, not 1, run side by side, so many at a time.
 Check = namedtuple("Check", "stage group name pool function")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 APART = ("step_gpu_test",)  # large programs whose tests always have a process of their own
+
+
+# name: what is changed, the environment.
+SANITIZED = {
+    "a step": ({}, {}),
+    "a step, blocks by autograd": ({"fused_block": False}, {}),
+    "a step, bfloat16": ({"bf16": {"enabled": True}, "attention": "flash"}, {}),
+    # What is freed too early is seen where LibTorch keeps no memory.
+    "a step, memory given back at once": ({}, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
+}
 
 
 def test_programs(machine):
@@ -59,12 +70,8 @@ def right(machine, kept):
     if not sanitizer and not machine.dry:
         yield check("sanitizer", "compute-sanitizer", no_sanitizer)
         return
-    for name, more, environment in (("a step", {}, {}), ("a step, blocks by autograd", {"fused_block": False}, {}),
-                                    ("a step, bfloat16", {"bf16": {"enabled": True}, "attention": "flash"}, {}),
-                                    # What is freed too early is seen where LibTorch keeps no memory.
-                                    ("a step, memory given back at once", {}, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})):
-        yield check("sanitizer", f"memcheck {name}",
-                    lambda n=name, m=more, e=environment: sanitized_run(machine, sanitizer, n, m, e), pool=8)
+    for name in SANITIZED:
+        yield check("sanitizer", f"memcheck {name}", lambda n=name: sanitized_run(machine, sanitizer, n), pool=8)
     for tool in TOOLS:
         for p in test_programs(machine):
             if p.name.startswith("kernels_"):
@@ -81,7 +88,36 @@ def time(machine, kept):
         yield check("peer", name, lambda n=name: figures.peer(machine, n))
 
 
-STAGES = {"live": live, "right": right, "time": time}
+def several(machine, kept):
+    def check(name, function, pool=1):
+        return Check("ranks", "ranks", name, pool, function)
+
+    # Four ranks at a time: on a GPU with sixteen processes memory ran out, and groups were not closed in time.
+    yield check("NCCL", lambda: ranks.check_library(machine))
+    for name, (size, *_) in ranks.TABLE.items():
+        yield check(name, lambda n=name: ranks.check_row(machine, n, kept), pool=2 if size == 2 else 1)
+    yield check("deterministic", lambda: ranks.check_bits(machine))
+    yield check("resumed over 4 ranks", lambda: ranks.check_resumed(machine, kept))
+    for name in ranks.LOST:
+        yield check(name, lambda n=name: ranks.check_lost(machine, n), pool=2)
+
+
+STAGES = {"live": live, "right": right, "ranks": several, "time": time}
+LIMITS = {"ranks": 150}  # seconds of a stage in one call; what it has no time for is left
+
+
+def sanitized_configs():
+    for name in SANITIZED:
+        yield f"memcheck {name}", 1, sanitized_config(name)
+
+
+# (stage, group): the configs that its checks train, for one check of them all where nothing is run.
+CONFIGS = {
+    ("live", "train"): lambda: runs.configs(runs.LIVE),
+    ("right", "paths"): lambda: [*runs.configs(runs.PATHS), *runs.resumed_configs()],
+    ("right", "sanitizer"): sanitized_configs,
+    ("ranks", "ranks"): ranks.configs,
+}
 
 
 def find_sanitizer():
@@ -114,10 +150,14 @@ def sanitized_test(machine, sanitizer, tool, program):
     return summary_of(out)
 
 
-def sanitized_run(machine, sanitizer, name, more, environment):
+def sanitized_config(name):
+    return merged(runs.SMALL, dict({"train_steps": 2, "device": "cuda"}, **merged(runs.EAGER, SANITIZED[name][0])))
+
+
+def sanitized_run(machine, sanitizer, name):
     machine.there(machine.program, executable=True)
+    config = sanitized_config(name)
     if machine.dry:
         return "compute-sanitizer --tool memcheck drivetrain train CONFIG"
-    config = dict(runs.SMALL, train_steps=2, device="cuda", **runs.EAGER, **more)
-    losses = losses_of(machine, "memcheck " + name, config, 300, wrap=command_of(sanitizer, "memcheck"), environment=environment)
+    losses = losses_of(machine, "memcheck " + name, config, 300, wrap=command_of(sanitizer, "memcheck"), environment=SANITIZED[name][1])
     return f"{len(losses)} steps without an error"

@@ -31,6 +31,7 @@ void describe(FlashAttention& op, const at::Tensor& q, const at::Tensor& k, cons
   op.batch = q.size(0), op.queries = q.size(1), op.heads = q.size(2), op.head_size = q.size(3);
   op.keys = k.size(1), op.groups = k.size(2);
   op.scale = static_cast<float>(args.scale), op.causal = args.causal;
+  op.window = args.window, op.offset = args.q_offset, op.softcap = static_cast<float>(args.softcap);
   op.unit = kernels::product_unit();
   op.q = heads_of(q), op.k = heads_of(k), op.v = heads_of(v);
 }
@@ -61,6 +62,11 @@ void share_out(const Op& op, const Run& run) {
 bool on_16_bit_products(const at::Tensor& q, const at::Tensor& k) {
   return q.is_cpu() && q.scalar_type() == at::kBFloat16 && kernels::product_unit() != kernels::ProductUnit::none &&
          q.size(1) >= kLeastQueries && k.numel() > 0 && q.size(3) <= kernels::kFlashHeadSize;
+}
+
+bool on_16_bit_products(const AttentionShape& s) {
+  return s.on_cpu && s.dtype == at::kBFloat16 && kernels::product_unit() != kernels::ProductUnit::none &&
+         s.queries >= kLeastQueries && s.head_dim <= kernels::kFlashHeadSize;
 }
 
 AttentionState cpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) {
@@ -102,12 +108,11 @@ Tensors cpu_backward(const at::Tensor& given_dout, const AttentionState& s, cons
 }
 
 Held cpu_held_bytes(const AttentionShape& s) {
-  if (!s.on_cpu || s.dtype != at::kBFloat16 || kernels::product_unit() == kernels::ProductUnit::none) return {};
+  if (!on_16_bit_products(s)) return {};
   FlashForward forward;
   const auto whole = [](double x) { return static_cast<int64_t>(x); };
   forward.batch = whole(s.rows), forward.queries = whole(s.queries), forward.keys = whole(s.keys);
   forward.heads = whole(s.heads), forward.groups = whole(s.groups), forward.head_size = whole(s.head_dim);
-  if (forward.head_size > kernels::kFlashHeadSize) return {};
   FlashBackward backward;
   static_cast<FlashAttention&>(backward) = forward;
   const double head_grads = s.groups < s.heads ? s.rows * s.keys * s.heads * s.head_dim * 2 * sizeof(float) : 0;

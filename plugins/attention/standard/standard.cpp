@@ -31,6 +31,7 @@
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
+#include <drivetrain/toolkit/layers/visible_keys.h>
 #include <drivetrain/toolkit/units/memory_trace.h>
 
 namespace {
@@ -86,13 +87,20 @@ at::Tensor hidden_keys(const AttentionArgs& args, int64_t B, int64_t S, int64_t 
   return hidden;
 }
 
-// scale * q k^T with -infinity where hidden, [B, H, S, T].
-at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionArgs& args) {
+// scale * q k^T, capped, with -infinity where hidden, [B, H, S, T]. `slope`, if asked for: of the cap, the derivative
+// 1 - (s / softcap)^2 of what it makes of a score; undefined without a cap.
+at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionArgs& args,
+                         at::Tensor* slope = nullptr) {
   const int64_t B = q.size(0), S = q.size(1), H = q.size(2), T = k.size(1);
   const at::Tensor q_GBRSD = by_group(q, k.size(2)), k_GBTD = by_head(k);
   at::Tensor scores =
       at::baddbmm(at::empty({1, 1, 1}, q_GBRSD.options()), q_GBRSD, k_GBTD.transpose(1, 2), 0, args.scale);
   scores = scores.view({B, H, S, T});
+  if (args.softcap > 0) {
+    scores.mul_(1 / args.softcap).tanh_();
+    if (slope) *slope = scores.mul(scores).neg_().add_(1);
+    scores.mul_(args.softcap);
+  }
   const at::Tensor hidden = hidden_keys(args, B, S, T, q.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -kInfinity);
   return scores;
@@ -136,6 +144,7 @@ TensorSizes backward_sizes(const AttentionShape& s, const WideSizes& z) {
   MemoryTrace trace;
   trace.take(z.q, 2);  // dout and q by group
   trace_scores(trace, z);
+  if (s.softcap) trace.take(z.scores);                 // the cap's slope
   if (s.dropout) trace.take(z.scores, 2);              // the mask's factors, and p times them
   trace.take(z.k).take(z.k).take(z.scores).free(z.k);  // dv; ds with v by head
   trace.moment(z.q, 2);                                // delta: out by group, and times dout
@@ -144,11 +153,28 @@ TensorSizes backward_sizes(const AttentionShape& s, const WideSizes& z) {
   return trace.most();
 }
 
-AttentionMemory memory_of(const AttentionShape& s) {
+// Of one product over all queries and keys.
+AttentionMemory memory_of_product(const AttentionShape& s) {
   const WideSizes z(s);
   AttentionMemory memory;
   memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
   memory.forward = forward_sizes(s, z), memory.backward = backward_sizes(s, z);
+  return memory;
+}
+
+// Under a window, of the largest of its blocks, beside what all of them write to. A causal mask is taken for granted:
+// without one a window has keys on both sides.
+AttentionMemory memory_of(const AttentionShape& s) {
+  const double block = static_cast<double>(window_block(static_cast<int64_t>(s.window)));
+  AttentionMemory memory = memory_of_product(s);
+  if (s.window <= 0 || s.window >= s.keys || s.dropout) return memory;
+  AttentionShape part = s, wide = s;
+  part.queries = std::min(block, s.queries), part.keys = std::min(s.window + block - 1, s.keys);
+  part.dtype = wide.dtype = s.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const AttentionMemory one = memory_of_product(part);
+  const double q = wide.query_bytes(), k = wide.key_bytes(), copies = s.dtype == wide.dtype ? 0 : 1;
+  memory.forward = TensorSizes().add(s.query_bytes()).add(one.forward);
+  memory.backward = TensorSizes().add(q, 1 + 3 * copies).add(k, 2 + 2 * copies).add(one.backward);
   return memory;
 }
 
@@ -165,7 +191,7 @@ class Standard : public Attention {
     AttentionAbilities can;
     can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
     can.gqa = can.varlen = can.window = can.q_offset = can.dropout = can.returns_lse = true;
-    can.partial_keys = can.partial_heads = true;
+    can.partial_keys = can.partial_heads = can.softcap = true;
     return can;
   }
 
@@ -176,21 +202,40 @@ class Standard : public Attention {
       throw fail(ErrorCode::config, "attention/standard: dropout ", args.dropout, " with q_offset ", args.q_offset,
                  " is not supported: random numbers are those of whole sequences; set attention_dropout to 0");
     if (one_by_one(args))
-      return forward_by_document(q, k, v, args, [this](const auto&... one) { return compute(one...); });
-    return compute(q, k, v, args);
+      return forward_by_document(q, k, v, args, [this](const auto&... one) { return forward_row(one...); });
+    return forward_row(q, k, v, args);
   }
 
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
     if (one_by_one(args))
-      return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
-    return compute_backward(dout, state, args);
+      return backward_by_document(dout, state, args, [this](const auto&... one) { return backward_row(one...); });
+    return backward_row(dout, state, args);
   }
 
   AttentionMemory memory(const AttentionShape& shape) const override { return memory_of(shape); }
 
  private:
-  // With dropout documents stay in one product: random numbers are those of whole rows.
+  // With dropout documents stay in one product, and so do windows: random numbers are those of whole rows.
   static bool one_by_one(const AttentionArgs& args) { return !args.varlen.cu_seqlens.empty() && args.dropout == 0; }
+  static bool by_window(const AttentionArgs& args) { return args.window > 0 && args.dropout == 0; }
+
+  AttentionState forward_row(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const AttentionArgs& full_args) const {
+    const AttentionArgs args = without_idle_masks(full_args, q.size(1), k.size(1));
+    if (!by_window(args)) return compute(q, k, v, args);
+    return forward_by_window(q, k, v, args, [this](const auto&... block) { return compute(block...); });
+  }
+
+  Tensors backward_row(const at::Tensor& dout, const AttentionState& s, const AttentionArgs& full_args) const {
+    const AttentionArgs args = without_idle_masks(full_args, s.q.size(1), s.k.size(1));
+    if (!by_window(args)) return compute_backward(dout, s, args);
+    // Several blocks add to the gradients of a key, so in a wide type.
+    const auto wide = [&](const at::Tensor& x) { return x.to(compute_type(s.q)); };
+    Tensors gradients = backward_by_window(wide(dout), {wide(s.q), wide(s.k), wide(s.v), wide(s.out), s.lse, {}}, args,
+                                           [this](const auto&... block) { return compute_backward(block...); });
+    for (at::Tensor& gradient : gradients) gradient = gradient.to(s.q.scalar_type());
+    return gradients;
+  }
 
   AttentionState compute(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const {
@@ -211,7 +256,7 @@ class Standard : public Attention {
     const int64_t G = k.size(2), RS = q.size(2) / G * q.size(1), T = k.size(1);
     const at::Tensor dout_GBRSD = by_group(dout, G), q_GBRSD = by_group(q, G);
     const at::Tensor lse_BHS1 = lse.to(compute_type(q)).unsqueeze(-1);
-    at::Tensor p = masked_scores(q, k, args);
+    at::Tensor slope, p = masked_scores(q, k, args, &slope);
     p.sub_(lse_BHS1.masked_fill(lse_BHS1.eq(-kInfinity), 0)).exp_();
 
     const at::Tensor keep = kept(p, args);
@@ -223,6 +268,7 @@ class Standard : public Attention {
     // sum_j p_j dp_j = dout . out: the softmax gradient's row sum, with dropout too, without another S * T pass.
     const at::Tensor delta = dout_GBRSD.mul(by_group(out, G)).sum(-1).view(lse_BHS1.sizes());
     ds.sub_(delta).mul_(p).mul_(args.scale);
+    if (slope.defined()) ds.mul_(slope);
     const at::Tensor ds_GBRST = ds.view({-1, RS, T});
     return {by_position(at::bmm(ds_GBRST, by_head(k)), q), by_position(at::bmm(ds_GBRST.transpose(1, 2), q_GBRSD), k),
             by_position(dv, v)};

@@ -1,4 +1,5 @@
 // attention/standard: recorded cases, and what is its own: dropout.
+#include "conformance/attention/far_keys.h"
 #include "conformance/attention/golden.h"
 
 #include <ATen/ops/allclose.h>
@@ -52,6 +53,26 @@ TEST_F(StandardAttention, rows_draw_what_their_samples_draw_in_any_batch) {
   expect_close(part.dq, half(all.dq), 1e-6, "dq");
   args.key.step = 4;
   EXPECT_FALSE(at::allclose(attention->forward(half(x.q), half(x.k), half(x.v), args).out, part.out));
+}
+
+TEST_F(StandardAttention, keys_far_outside_of_a_window_are_not_read) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) expect_far_keys_unread(*attention, type);
+}
+
+TEST_F(StandardAttention, a_window_takes_the_memory_of_its_blocks) {
+  AttentionShape shape{1, 4096, 4096, 8, 8, 64};
+  const AttentionMemory whole = attention->memory(shape);
+  shape.window = 512;
+  const AttentionMemory part = attention->memory(shape);
+  EXPECT_LT(part.forward.bytes(), 0.1 * whole.forward.bytes());
+  EXPECT_LT(part.backward.bytes(), 0.1 * whole.backward.bytes());
+}
+
+// Numbers are drawn for whole rows, so that the window changes none of them.
+TEST_F(StandardAttention, dropout_under_a_window_has_the_gradient_of_its_own_mask) {
+  AttentionArgs args = with_dropout(0.3);
+  args.window = 3;
+  check_gradient_by_differences(*attention, args);
 }
 
 TEST_F(StandardAttention, a_plan_that_drops_everything_is_refused) {

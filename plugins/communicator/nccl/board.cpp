@@ -184,6 +184,32 @@ std::string Board::left(const std::vector<int64_t>& ranks, const std::string& la
   return "";
 }
 
+void Board::raise_own(const std::string& cause, std::exception_ptr failure) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!own_failure_ && !aborted()) own_failure_ = std::move(failure);
+  }
+  raise(cause);
+}
+
+void Board::throw_if_ended(const std::string& where) const {
+  if (!aborted()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (own_failure_) std::rethrow_exception(own_failure_);
+  }
+  throw_if_aborted(where);
+}
+
+// At the end of a run the store may leave with rank 0, which tells nothing.
+std::string Board::lost() noexcept {
+  try {
+    take_over();
+  } catch (const std::exception&) {
+  }
+  return aborted() ? cause() : "";
+}
+
 Board::Counters Board::counters(const std::string& label) {
   const std::lock_guard lock(mutex_);
   return counters_[label] = Counters();

@@ -8,6 +8,7 @@
 #include <drivetrain/toolkit/communicator/abort_board.h>
 #include <drivetrain/toolkit/communicator/call.h>
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,10 +60,21 @@ class Board final : public toolkit::AbortBoard {
   Counters counters(const std::string& label);
   void close() noexcept override;
 
+  // How many ranks have named this, the caller among them; and whether any has.
+  int64_t count(const std::string& name) { return store().add(key(name), 1); }
+  bool counted(const std::string& name) { return store().has(key(name)); }
+
+  // Aborts the run for what this rank itself failed with: its later calls throw that again, not that they were ended.
+  void raise_own(const std::string& cause, std::exception_ptr failure) noexcept;
+  void throw_if_ended(const std::string& where) const;
+  // Why the run was aborted, as far as the store still tells; empty: it was not, and all ranks are here or done.
+  std::string lost() noexcept;
+
  private:
   bool wait_for(const std::string& name, double seconds);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::exception_ptr own_failure_;
   std::string answered_;  // the question that was answered last
   std::map<std::string, Counters> counters_;
 };

@@ -1,17 +1,22 @@
 #include "comm.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <future>
 #include <thread>
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::nccl {
 namespace {
 
-constexpr auto kDestroyLimit = std::chrono::seconds(5);
+// For closing a communicator, or timeout_s where that is less: where a rank is lost, and where none is. Ranks that
+// share a GPU take turns there, too, and with many groups that takes longer than the first.
+constexpr double kWithoutPeerS = 5, kWithPeersS = 60;
 
 std::string nccl_text(ncclResult_t result) {
   const char* last = ncclGetLastError(nullptr);
@@ -27,8 +32,13 @@ int64_t index_of(const std::vector<int64_t>& ranks, int64_t rank) {
 
 void check_cuda(cudaError_t status, const std::string& where, const char* what) {
   if (status != cudaSuccess)
-    throw fail(status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::communication,
-               "communicator/nccl, ", where, ": ", what, " failed: ", cudaGetErrorString(status));
+    throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
+                                concat(where, ": ", what, " failed: CUDA error: ", cudaGetErrorString(status)));
+}
+
+std::string words_of(const std::exception& e) {
+  const auto* const torch = dynamic_cast<const c10::Error*>(&e);
+  return torch ? torch->what_without_backtrace() : e.what();
 }
 
 void check_nccl(ncclResult_t result, const std::string& where, const char* what) {
@@ -122,12 +132,12 @@ void Comm::join_group(const std::string& text) {
       board_->raise(concat("NCCL did not join the ", size, " ranks of group \"", label_, "\" within ",
                            board_->timeout_s(),
                            " s. NCCL_DEBUG=INFO shows which address it tries; NCCL_SOCKET_IFNAME chooses another"));
-    if (!ready) board_->throw_if_aborted(where);
+    if (!ready) board_->throw_if_ended(where);
   }
   try {
     comm_ = joined.get();
-  } catch (const Error& error) {
-    board_->raise(concat("rank ", board_->rank(), ": ", error.what()));
+  } catch (const std::exception& error) {
+    board_->raise_own(concat("rank ", board_->rank(), ": ", words_of(error)), std::current_exception());
     throw;
   }
 }
@@ -149,12 +159,25 @@ void Comm::destroy() {
   const std::future<void> done = task.get_future();
   try {
     std::thread(std::move(task)).detach();
-    if (done.wait_for(kDestroyLimit) != std::future_status::ready)
-      log_.warning(
-          concat("communicator/nccl: group \"", label_, "\" was left open: it could not be closed within 5 s"));
+    if (const std::string why = why_not_closed(done); !why.empty())
+      log_.warning(concat("communicator/nccl: group \"", label_, "\" was left open: ", why));
   } catch (const std::exception&) {
     // No thread to be had: leaked.
   }
+}
+
+// Waits until it is closed; the reason if it is given up.
+std::string Comm::why_not_closed(const std::future<void>& done) const {
+  std::string lost;
+  double waited_s = 0, limit_s = std::min(kWithPeersS, board_->timeout_s());
+  for (Clock::time_point since = Clock::now(); waited_s < limit_s; waited_s = seconds_since(since)) {
+    if (done.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) return "";
+    if (!lost.empty() || (lost = board_->lost()).empty()) continue;
+    since = Clock::now();
+    limit_s = std::min(kWithoutPeerS, limit_s);
+  }
+  return concat("NCCL has not closed it within ", limit_s, " s, ",
+                lost.empty() ? "though no rank is lost" : "since the run was aborted: " + lost);
 }
 
 bool Comm::capturing() const {
@@ -165,7 +188,7 @@ bool Comm::capturing() const {
 }
 
 MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
-  if (board_->aborted()) board_->throw_if_aborted(where(call));
+  if (board_->aborted()) board_->throw_if_ended(where(call));
   const OnDevice on(index());
   const auto current = static_cast<cudaStream_t>(current_stream(device_));
   const bool captured = capturing();
@@ -178,7 +201,7 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
   try {
     const std::lock_guard use(use_);
     const ncclComm_t comm = comm_;
-    board_->throw_if_aborted(where(call));
+    board_->throw_if_ended(where(call));
     check_cuda(cudaEventRecord(ready_, current), where(call), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, ready_, 0), where(call), "cudaStreamWaitEvent");
     if (captured)
@@ -188,10 +211,11 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
     check_nccl(body(comm, stream_), where(call), call.text().c_str());
     if (captured) recorded_->end(stream_);
     check_cuda(cudaEventRecord(mark->event, stream_), where(call), "cudaEventRecord");
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     forget(mark);
-    if (!board_->aborted()) board_->raise(concat("rank ", board_->rank(), ": ", error.what()));
-    board_->throw_if_aborted(where(call));
+    if (!board_->aborted())
+      board_->raise_own(concat("rank ", board_->rank(), ": ", words_of(error)), std::current_exception());
+    board_->throw_if_ended(where(call));
     throw;
   }
   // Never both: the event of a captured call belongs to the graph, and the watchdog asks for what is recorded.
@@ -203,7 +227,7 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
 }
 
 void Comm::join(const Mark& mark) const {
-  if (board_->aborted()) board_->throw_if_aborted(where(mark.call));
+  if (board_->aborted()) board_->throw_if_ended(where(mark.call));
   const auto current = static_cast<cudaStream_t>(current_stream(device_));
   check_cuda(cudaStreamWaitEvent(current, mark.event, 0), where(mark.call), "cudaStreamWaitEvent");
 }

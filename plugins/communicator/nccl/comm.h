@@ -7,7 +7,7 @@
 // Ownership: a group and its Works hold it. It ends by ncclCommDestroy, or ncclCommAbort after an abort; if that does
 // not return (a captured graph still uses it, a peer is gone), it is leaked: the process is about to end. Thread:
 // `enqueue` one at a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication) naming
-// group and call; each one aborts the run, since the ranks no longer stand together.
+// group and call, and c10::AcceleratorError of CUDA; each one aborts the run, since the ranks no longer stand together.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,6 +17,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,7 +36,10 @@ using toolkit::CallKind;
 using toolkit::Counts;
 using Clock = std::chrono::steady_clock;
 
+// What CUDA says is c10::AcceleratorError, which the runtime translates by its one table: a kernel's illegal address is
+// found here as often as elsewhere, and is no failure of the communicator.
 void check_cuda(cudaError_t status, const std::string& where, const char* what);
+std::string words_of(const std::exception& e);  // without LibTorch's trace
 void check_nccl(ncclResult_t result, const std::string& where, const char* what);
 // cudaEventQuery. "Not ready" is no error and is not left to be found by whoever asks for the last one.
 cudaError_t query(cudaEvent_t event);
@@ -101,6 +105,8 @@ class Comm {
   void hold(const MarkPtr& mark, std::vector<at::Tensor> tensors);
   void join(const Mark& mark) const;
   bool capturing() const;
+  // Aborts the run for what the device of this rank says, which its later calls throw.
+  void raise_own(cudaError_t status, const Call& call);
 
   // --- the watchdog's side ---
   struct Oldest {
@@ -124,6 +130,7 @@ class Comm {
   void join_group(const std::string& id);
   void forget(const MarkPtr& mark);
   void destroy();
+  std::string why_not_closed(const std::future<void>& done) const;
   std::string where(const Call& call) const { return call.where(label_); }
   int index() const { return device_.is_cuda() ? device_.index() : 0; }
 

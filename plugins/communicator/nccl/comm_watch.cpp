@@ -20,15 +20,22 @@ double Comm::age_s(Mark& mark, Clock::time_point last_look) {
   return seconds_since(std::max(mark.begun, last_end_));
 }
 
+// What the device of this rank says of a call is rarely about the call: any kernel before it may have failed.
+void Comm::raise_own(cudaError_t status, const Call& call) {
+  try {
+    check_cuda(status, where(call), "cudaEventQuery");
+  } catch (const std::exception& failure) {
+    board_->raise_own(concat("rank ", board_->rank(), ": ", words_of(failure)), std::current_exception());
+  }
+}
+
 std::optional<Comm::Oldest> Comm::oldest() {
   const std::lock_guard lock(marks_mutex_);
   const Clock::time_point last_look = std::exchange(last_look_, Clock::now());
   while (!marks_.empty() && marks_.front()->recorded) {
     const cudaError_t status = query(marks_.front()->event);
     if (status == cudaErrorNotReady) break;
-    if (status != cudaSuccess && !board_->aborted())
-      board_->raise(
-          concat("rank ", board_->rank(), ": ", where(marks_.front()->call), " failed: ", cudaGetErrorString(status)));
+    if (status != cudaSuccess && !board_->aborted()) raise_own(status, marks_.front()->call);
     last_end_ = Clock::now();
     marks_.pop_front();
   }

@@ -192,13 +192,16 @@ void NcclGroup::barrier() {
   for (int asked = 0; !comm_->board().aborted(); ++asked) {
     const cudaError_t status = query(mark->event);
     if (status == cudaSuccess) break;
-    if (status != cudaErrorNotReady) check_cuda(status, call.where(label()), "cudaEventQuery");
+    if (status != cudaErrorNotReady) {
+      comm_->raise_own(status, call);
+      break;
+    }
     if (asked < 100)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  comm_->board().throw_if_aborted(call.where(label()));
+  comm_->board().throw_if_ended(call.where(label()));
 }
 
 void NcclGroup::batch_begin() {

@@ -3,11 +3,13 @@
 // wrong.
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include <drivetrain/communicator.h>
 #include <drivetrain/plan_context.h>
 
 #include "group.h"
+#include "shared_gpu.h"
 #include "tree_sum.h"
 #include "watchdog.h"
 
@@ -101,8 +103,10 @@ class NcclCommunicator final : public Communicator {
     if (ranks.size() > kMostTreeRanks)
       throw fail(ErrorCode::config, "communicator/nccl: group \"", label, "\" of ", ranks.size(),
                  " ranks; wanted at most ", kMostTreeRanks);
+    if (!met_) check_shared_gpu(*board_, device_.is_cuda() ? device_.index() : 0);
     const auto comm = std::make_shared<Comm>(board_, device_, ranks, label, log_);
     watchdog_->add(comm);
+    if (!std::exchange(met_, true) && rank_ == 0) log_.info(library_in_use(*board_));
     return std::make_shared<NcclGroup>(comm, options_.deterministic);
   }
 
@@ -123,6 +127,7 @@ class NcclCommunicator final : public Communicator {
   const at::Device device_;
   std::shared_ptr<Board> board_;
   std::unique_ptr<Watchdog> watchdog_;
+  bool met_ = false;  // the first group is made
 };
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "attention.h"
 
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+
 #include <drivetrain/error.h>
 #include <drivetrain/step_context.h>
 #include <drivetrain/toolkit/layers/by_document.h>
@@ -25,7 +29,8 @@ void RingAttention::set_group(const GroupPtr& group) {
 
 AttentionAbilities RingAttention::abilities() const {
   AttentionAbilities can = inner_->abilities();
-  can.window = can.q_offset = can.dropout = can.non_causal = can.partial_keys = false;
+  can.window = can.window && can.q_offset;  // keys of other chunks are at a distance
+  can.q_offset = can.dropout = can.non_causal = can.partial_keys = false;
   can.returns_lse = true;
   can.remedy = "use context_parallel/ulysses";
   return can;
@@ -37,42 +42,72 @@ void RingAttention::load(const at::Tensor& k, const at::Tensor& v) const {
   keys_->current().select(0, 1).copy_(v);
 }
 
-AttentionState RingAttention::compute(const Block& block, const AttentionState& all, const at::Tensor& k,
-                                      const at::Tensor& v, const AttentionArgs& args) const {
-  return inner_->forward(rows_of(all.q, block.rows, 1, block.queries), rows_of(k, block.rows, 1, block.keys),
-                         rows_of(v, block.rows, 1, block.keys), args);
+AttentionState RingAttention::compute(const Part& part, const AttentionState& all, const at::Tensor& k,
+                                      const at::Tensor& v) const {
+  const Block& b = part.block;
+  return inner_->forward(rows_of(all.q, b.rows, 1, b.queries), rows_of(k, b.rows, 1, b.keys),
+                         rows_of(v, b.rows, 1, b.keys), part.args);
 }
 
-RingAttention::Arguments RingAttention::arguments(const AttentionArgs& args, const RingShape& shape) const {
-  Arguments list{args, args};
-  list.own.varlen.cu_seqlens = own_boundaries(shape, index_);
-  list.others.varlen = {}, list.others.causal = false;
-  return list;
+RingShape RingAttention::shape_of(const at::Tensor& q, const AttentionArgs& args) const {
+  const int64_t S = q.size(1) * ranks_;
+  return {q.size(0), q.size(1), ranks_, args.varlen.cu_seqlens, args.window < S ? args.window : 0};
+}
+
+std::vector<RingAttention::Part> RingAttention::own_parts(const AttentionArgs& args, const RingShape& shape) const {
+  AttentionArgs own = args;
+  own.window = shape.window;
+  if (shape.window == 0) {
+    own.varlen.cu_seqlens = own_boundaries(shape, index_);
+    return {{{{0, shape.rows}, {0, shape.columns}, {0, shape.columns}}, own}};
+  }
+  std::vector<Part> parts;
+  for (const OwnChunk& chunk : own_chunks(shape, index_)) {
+    own.varlen.cu_seqlens = chunk.boundaries;
+    parts.push_back({{{0, shape.rows}, chunk.columns, chunk.columns}, own});
+  }
+  for (const Part& part : parts_with(index_, args, shape)) parts.push_back(part);
+  return parts;
+}
+
+std::vector<RingAttention::Part> RingAttention::parts_with(int64_t other, const AttentionArgs& args,
+                                                           const RingShape& shape) const {
+  std::vector<Part> parts;
+  for (const Block& block : blocks_between(shape, index_, other)) {
+    parts.push_back({block, args});
+    AttentionArgs& own = parts.back().args;
+    own.varlen = {}, own.causal = false, own.window = block.window, own.q_offset = block.offset;
+  }
+  return parts;
 }
 
 AttentionState RingAttention::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const AttentionArgs& args) const {
   check_call(q, k, v, args);
   AttentionState state{q, k, v, {}, {}, {}};
-  const RingShape shape{q.size(0), q.size(1), ranks_, args.varlen.cu_seqlens};
-  const Arguments parts = arguments(args, shape);
+  const RingShape shape = shape_of(q, args);
   load(k, v);
   keys_->begin();
-  const AttentionState own = inner_->forward(q, k, v, parts.own);
-  append_list(state.extra, own.extra);
-  Merged merged(own.out, own.lse);
+  std::optional<Merged> merged;
+  const std::vector<Part> own = own_parts(args, shape);
+  if (own.size() > 1) merged = Merged::nothing(q);
+  const auto add = [&](const Part& part, const at::Tensor& keys, const at::Tensor& values) {
+    const AttentionState found = compute(part, state, keys, values);
+    append_list(state.extra, found.extra);
+    if (merged)
+      merged->add(found.out, found.lse, part.block.rows.first, part.block.queries.first);
+    else
+      merged.emplace(found.out, found.lse);
+  };
+  for (const Part& part : own) add(part, k, v);
   for (int64_t step = 1; step < ranks_; ++step) {
     keys_->wait();
     const at::Tensor keys = keys_->current();
     if (step + 1 < ranks_) keys_->begin();
-    for (const Block& block : blocks_between(shape, index_, source(step))) {
-      const AttentionState part = compute(block, state, keys[0], keys[1], parts.others);
-      append_list(state.extra, part.extra);
-      merged.add(part.out, part.lse, block.rows.first, block.queries.first);
-    }
+    for (const Part& part : parts_with(source(step), args, shape)) add(part, keys[0], keys[1]);
   }
-  state.out = merged.out().to(q.scalar_type());
-  state.lse = merged.lse();
+  state.out = merged->out().to(q.scalar_type());
+  state.lse = merged->lse();
   return state;
 }
 
@@ -89,9 +124,9 @@ void RingAttention::check_call(const at::Tensor& q, const at::Tensor& k, const a
   if (!keys_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
 }
 
-Tensors RingAttention::compute_backward(const Block& b, const at::Tensor& dout, const AttentionState& all,
-                                        const at::Tensor& k, const at::Tensor& v, Tensors extra,
-                                        const AttentionArgs& args) const {
+Tensors RingAttention::compute_backward(const Part& call, const at::Tensor& dout, const AttentionState& all,
+                                        const at::Tensor& k, const at::Tensor& v, Tensors extra) const {
+  const Block& b = call.block;
   const auto queries = [&](const at::Tensor& x) { return rows_of(x, b.rows, 1, b.queries); };
   const AttentionState part{queries(all.q),
                             rows_of(k, b.rows, 1, b.keys),
@@ -99,38 +134,52 @@ Tensors RingAttention::compute_backward(const Block& b, const at::Tensor& dout, 
                             queries(all.out),
                             rows_of(all.lse, b.rows, 2, b.queries).contiguous(),
                             std::move(extra)};
-  return inner_->backward(queries(dout), part, args);
+  return inner_->backward(queries(dout), part, call.args);
+}
+
+Tensors RingAttention::own_gradients(const at::Tensor& dout, const AttentionState& state,
+                                     const std::vector<Part>& parts, size_t& at_extra) const {
+  const at::ScalarType type = wide_type(state.q);
+  Tensors sums;
+  if (parts.size() > 1)
+    for (const at::Tensor* x : {&state.q, &state.k, &state.v})
+      sums.push_back(at::zeros(x->sizes(), x->options().dtype(type)));
+  for (const Part& part : parts) {
+    const Tensors found = compute_backward(part, dout, state, state.k, state.v, take_list(state.extra, at_extra));
+    if (sums.empty()) return {found[0].to(type), found[1].to(type), found[2].to(type)};
+    const auto& [rows, queries, keys, window, offset] = part.block;
+    rows_of(sums[0], rows, 1, queries).add_(found[0]);
+    rows_of(sums[1], rows, 1, keys).add_(found[1]);
+    rows_of(sums[2], rows, 1, keys).add_(found[2]);
+  }
+  return sums;
 }
 
 Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
-  const RingShape shape{state.q.size(0), state.q.size(1), ranks_, args.varlen.cu_seqlens};
-  const Arguments parts = arguments(args, shape);
+  const RingShape shape = shape_of(state.q, args);
   const at::ScalarType sums = wide_type(state.q);
   size_t at_extra = 0;
   load(state.k, state.v);
   keys_->begin();
-  const AttentionState all{
-      state.q, state.k, state.v, state.out, state.lse.contiguous(), take_list(state.extra, at_extra)};
-  const Tensors own = inner_->backward(dout, all, parts.own);
-  const at::Tensor dq = own[0].to(sums), dk = own[1].to(sums), dv = own[2].to(sums);
+  const Tensors own = own_gradients(dout, state, own_parts(args, shape), at_extra);
+  const at::Tensor dq = own[0], dk = own[1], dv = own[2];
   for (int64_t step = 1; step < ranks_; ++step) {
     keys_->wait();
     const at::Tensor keys = keys_->current();
     if (step + 1 < ranks_) keys_->begin();
-    const std::vector<Block> blocks = blocks_between(shape, index_, source(step));
+    const std::vector<Part> parts = parts_with(source(step), args, shape);
     std::vector<Tensors> found;
-    for (const Block& b : blocks) {
-      found.push_back(
-          compute_backward(b, dout, state, keys[0], keys[1], take_list(state.extra, at_extra), parts.others));
-      rows_of(dq, b.rows, 1, b.queries).add_(found.back()[0]);
+    for (const Part& part : parts) {
+      found.push_back(compute_backward(part, dout, state, keys[0], keys[1], take_list(state.extra, at_extra)));
+      rows_of(dq, part.block.rows, 1, part.block.queries).add_(found.back()[0]);
     }
     if (step > 1)
       gradients_->wait();
     else
       gradients_->allocate(keys.sizes(), sums), gradients_->current().zero_();
-    for (size_t i = 0; i < blocks.size(); ++i)
+    for (size_t i = 0; i < parts.size(); ++i)
       for (const int64_t which : {0, 1})
-        rows_of(gradients_->current()[which], blocks[i].rows, 1, blocks[i].keys)
+        rows_of(gradients_->current()[which], parts[i].block.rows, 1, parts[i].block.keys)
             .add_(found[i][static_cast<size_t>(1 + which)]);
     gradients_->begin();  // after the last step: home
   }
@@ -140,19 +189,27 @@ Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& st
   return {dq.to(state.q.scalar_type()), dk.to(state.k.scalar_type()), dv.to(state.v.scalar_type())};
 }
 
-// The own keys first, with sums in a wide type; then half a block, of other ranks' keys.
+// The own keys first, with sums in a wide type; then half a block, of other ranks' keys. With a window chunks meet one
+// by one, and the sums are there from the beginning.
 AttentionMemory RingAttention::memory(const AttentionShape& s) const {
-  AttentionShape half = s;
+  const bool windowed = s.window > 0 && s.window < s.keys * static_cast<double>(ranks_);
+  AttentionShape whole = s, half = s;
   half.keys /= 2;
-  const AttentionMemory own = inner_->memory(s), part = inner_->memory(half);
+  if (windowed) half.queries /= 2, whole = half;
+  const AttentionMemory own = inner_->memory(whole), part = inner_->memory(half);
   const double wide = s.dtype == at::kDouble ? 8 : 4, q = s.query_bytes() / s.element() * wide,
                k = s.key_bytes() / s.element() * wide;
   const double copies = s.element() < wide ? 1 : 0;
   AttentionMemory memory = attention_memory(s);
   MemoryTrace forward, backward;
-  forward.moment(own.forward).take(s.query_bytes()).take(q, copies);
+  if (windowed) {
+    forward.take(q).moment(own.forward).take(half.query_bytes());
+    backward.take(q).take(k, 2).moment(own.backward);
+  } else {
+    forward.moment(own.forward).take(s.query_bytes()).take(q, copies);
+    backward.moment(own.backward).take(q).take(k, 2);
+  }
   forward.moment(part.forward).moment(q, 2).take(s.query_bytes(), copies);
-  backward.moment(own.backward).take(q).take(k, 2);
   backward.moment(part.backward).take(s.query_bytes(), copies).take(s.key_bytes(), 2 * copies);
   memory.forward = forward.most(), memory.backward = backward.most();
   return memory;

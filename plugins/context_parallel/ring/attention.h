@@ -4,7 +4,8 @@
 // Megatron's context parallelism. In step s rank r has the keys of rank r - s; blocks.h says which of its queries see
 // them. Each step after the first has the same work, half a block's, unless documents end in between, and needs no
 // mask. In backward keys and values travel again, with their gradients one step behind them, to which every rank adds
-// in the order of the ring: the same bits in every run. Legend of attention.h; T = S positions of this rank.
+// in the order of the ring: the same bits in every run. With a window, chunks that it does not reach are not computed;
+// keys travel all the same. Legend of attention.h; T = S positions of this rank.
 // Thread: main, or autograd's: one call at a time. Stream: the current one.
 #pragma once
 
@@ -31,17 +32,23 @@ class RingAttention : public Attention {
   AttentionMemory memory(const AttentionShape& shape) const override;
 
  private:
-  // For the rank's own keys, and for those of others: arguments of the attention inside.
-  struct Arguments {
-    AttentionArgs own, others;
+  // A call of the attention inside.
+  struct Part {
+    Block block;
+    AttentionArgs args;
   };
-  Arguments arguments(const AttentionArgs& args, const RingShape& shape) const;
+  RingShape shape_of(const at::Tensor& q, const AttentionArgs& args) const;
+  // Of the rank's own keys: one call, or with a window one for each chunk and what is between them.
+  std::vector<Part> own_parts(const AttentionArgs& args, const RingShape& shape) const;
+  std::vector<Part> parts_with(int64_t other, const AttentionArgs& args, const RingShape& shape) const;
   int64_t source(int64_t step) const { return (index_ - step + ranks_) % ranks_; }  // whose keys are at hand
   void check_call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const;
-  AttentionState compute(const Block& block, const AttentionState& all, const at::Tensor& k, const at::Tensor& v,
-                         const AttentionArgs& args) const;
-  Tensors compute_backward(const Block& block, const at::Tensor& dout, const AttentionState& all, const at::Tensor& k,
-                           const at::Tensor& v, Tensors extra, const AttentionArgs& args) const;
+  AttentionState compute(const Part& part, const AttentionState& all, const at::Tensor& k, const at::Tensor& v) const;
+  Tensors compute_backward(const Part& part, const at::Tensor& dout, const AttentionState& all, const at::Tensor& k,
+                           const at::Tensor& v, Tensors extra) const;
+  // dq, dk and dv of the rank's own keys, in the wide type. `at_extra`: index into the state's lists, moved on.
+  Tensors own_gradients(const at::Tensor& dout, const AttentionState& state, const std::vector<Part>& parts,
+                        size_t& at_extra) const;
   void load(const at::Tensor& k, const at::Tensor& v) const;  // into keys_
 
   std::shared_ptr<Attention> inner_;

@@ -2,8 +2,10 @@
 
 #include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/zeros.h>
 
 #include <limits>
 
@@ -22,6 +24,12 @@ at::Tensor factors(const at::Tensor& part, const at::Tensor& whole) {
 }  // namespace
 
 Merged::Merged(const at::Tensor& out, const at::Tensor& lse) : out_(out.to(wide(out))), lse_(lse.to(wide(out))) {}
+
+Merged Merged::nothing(const at::Tensor& q) {
+  const auto options = q.options().dtype(wide(q));
+  return {at::zeros(q.sizes(), options),
+          at::full({q.size(0), q.size(2), q.size(1)}, -std::numeric_limits<double>::infinity(), options)};
+}
 
 void Merged::add(const at::Tensor& out, const at::Tensor& lse, int64_t first_row, int64_t first) {
   at::Tensor out_here = out_.narrow(0, first_row, out.size(0)).narrow(1, first, out.size(1)),

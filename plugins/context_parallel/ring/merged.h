@@ -15,6 +15,8 @@ class Merged {
  public:
   // The first block's results, [B, S, H, D] and [B, H, S]; they are worked on in place.
   Merged(const at::Tensor& out, const at::Tensor& lse);
+  // Of queries that have seen nothing yet, like q [B, S, H, D].
+  static Merged nothing(const at::Tensor& q);
   // Those of another block, for rows from first_row on and queries from first on, as many as `out` has.
   void add(const at::Tensor& out, const at::Tensor& lse, int64_t first_row, int64_t first);
 

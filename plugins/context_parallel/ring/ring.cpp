@@ -39,6 +39,7 @@ class Ring : public SequenceSharing<RingAttention> {
                         " is not supported (0 only): no rank has all ",
                         "probabilities of a query; use context_parallel/ulysses"));
     plan_lengths(ctx);
+    plan_windows(ctx);
     plan_figures(ctx);
   }
 
@@ -64,6 +65,36 @@ class Ring : public SequenceSharing<RingAttention> {
                       size_, " ranks",
                       inner > 1 ? concat(", and these by ", inner, " ranks that share the sequence as well") : "",
                       "; set seq_length to a multiple of ", unit, " such as ", (S / unit + 1) * unit));
+  }
+
+  // Scores that all ranks together compute of other ranks' keys.
+  static int64_t products(const RingShape& shape) {
+    int64_t sum = 0;
+    for (int64_t rank = 0; rank < shape.ranks; ++rank)
+      for (int64_t other = 0; other < shape.ranks; ++other) {
+        if (rank == other) continue;
+        for (const Block& block : blocks_between(shape, rank, other)) sum += block.queries.count * block.keys.count;
+      }
+    return sum;
+  }
+
+  // What of the chunks that pass by a window reaches, of all ranks together and for one document a row.
+  void plan_windows(PlanContext& ctx) const {
+    const RunFacts& run = ctx.run();
+    if (ctx.model().windowed.empty()) return;
+    const char* const why = "keys of other chunks are at a distance, which the window counts";
+    ctx.need("attention.window", why);
+    ctx.need("attention.q_offset", why);
+    if (!run.seq_length.known() || run.seq_length % (2 * size_) != 0) return;
+    const std::vector<int64_t> one_document;
+    const int64_t S = run.seq_length;
+    for (const ModelFacts::Windowed& layers : ctx.model().windowed) {
+      if (layers.window >= S) continue;
+      const int64_t all = products({1, S / size_, size_, one_document}),
+                    reached = products({1, S / size_, size_, one_document, layers.window});
+      ctx.cost(concat("layers with a window of ", layers.window, " keys compute ", 100 * reached / all,
+                      " % of the chunks that pass by; keys travel past all ranks all the same"));
+    }
   }
 
   // Keys and values travel in both directions of a step; their gradients, in float32 at least, from the next rank on

@@ -16,6 +16,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/plan_record.h>
 
+#include "blocks.h"
 #include "merged.h"
 #include "support/plugin_under_test.h"
 #include "zigzag.h"
@@ -36,12 +37,14 @@ struct Planned {
   int64_t length = 1024, size = 2, heads_ranks = 1;
   double dropout = 0;
   bool training = true;
+  int64_t window = 0;
 
   PlanRecord context() const {
     const Host host;
     ModelFacts model;
     model.num_layers = 3, model.num_attention_heads = 12, model.num_query_groups = 4, model.head_dim = 8;
     model.attention_dropout = dropout;
+    if (window > 0) model.windowed = {{window, 1}};
     RunFacts run;
     run.world_size = size, run.micro_batch_size = 2, run.accumulation = 4;
     if (length > 0) run.seq_length = length;
@@ -147,6 +150,70 @@ TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
   ASSERT_EQ(ctx.traffics().size(), 2u);
   EXPECT_EQ(ctx.traffics()[0].bytes, 2 * kv * visits);
   EXPECT_EQ(ctx.traffics()[1].bytes, kv * visits);
+}
+
+// Of four ranks' eight chunks of 128, a window of 100 joins each with the one before it, which for one pair is on the
+// same rank: 6 blocks of 99 queries by 99 keys, where without a window there are 24 of 128 by 128.
+TEST(RingPlan, counts_what_a_window_reaches) {
+  EXPECT_TRUE(Planned{.size = 4}.context().costs().empty());
+  EXPECT_TRUE((Planned{.size = 4, .window = 1024}.context().costs().empty())) << "it is as long as the sequence";
+  const PlanRecord ctx = Planned{.size = 4, .window = 100}.context();
+  ASSERT_EQ(ctx.needs().size(), 5u);
+  EXPECT_EQ(ctx.needs()[3].ability, "attention.window");
+  EXPECT_EQ(ctx.needs()[4].ability, "attention.q_offset");
+  ASSERT_EQ(ctx.costs().size(), 1u);
+  EXPECT_EQ(ctx.costs()[0].text,
+            concat("layers with a window of 100 keys compute ", 100 * 6 * 99 * 99 / (24 * 128 * 128),
+                   " % of the chunks that pass by; keys travel past all ranks all the same"));
+}
+
+// Every pair of positions that causal attention with a window has is computed on one rank, once.
+TEST(RingBlocks, have_every_pair_of_a_window_once) {
+  const int64_t S = 48;
+  for (const std::vector<int64_t>& documents : {std::vector<int64_t>{}, {0, 5, 29, 31, 48}, {0, 43, 44, 48}})
+    for (const int64_t ranks : {2, 3})
+      for (const int64_t window : {1, 4, 9, 20, 47}) {
+        const ring::RingShape shape{1, S / ranks, ranks, documents, window};
+        std::vector<int64_t> times(S * S, 0);
+        const auto together = [&](int64_t i, int64_t j) {
+          for (const int64_t end : documents)
+            if ((i < end) != (j < end)) return false;
+          return true;
+        };
+        const auto positions = [&](int64_t rank) {
+          std::vector<int64_t> list;
+          for (const RowRange& range : zigzag({{0, S}}, rank, ranks, documents))
+            for (int64_t i = 0; i < range.count; ++i) list.push_back(range.first + i);
+          return list;
+        };
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          const std::vector<int64_t> own = positions(rank);
+          for (const ring::OwnChunk& chunk : ring::own_chunks(shape, rank))
+            for (int64_t a = 0; a < chunk.columns.count; ++a)
+              for (int64_t b = 0; b <= a; ++b) {
+                const auto i = own[chunk.columns.first + a], j = own[chunk.columns.first + b];
+                bool one = i - j < window;
+                for (const int64_t end : chunk.boundaries) one = one && (a < end) == (b < end);
+                times[i * S + j] += one ? 1 : 0;
+              }
+          for (int64_t other = 0; other < ranks; ++other) {
+            const std::vector<int64_t> theirs = positions(other);
+            for (const ring::Block& block : ring::blocks_between(shape, rank, other))
+              for (int64_t a = 0; a < block.queries.count; ++a)
+                for (int64_t b = 0; b < block.keys.count; ++b) {
+                  const auto i = own[block.queries.first + a], j = theirs[block.keys.first + b];
+                  if (block.window > 0) {
+                    EXPECT_EQ(a + block.offset - b, i - j);
+                  }
+                  times[i * S + j] += block.window == 0 || a + block.offset - b < block.window ? 1 : 0;
+                }
+          }
+        }
+        for (int64_t i = 0; i < S; ++i)
+          for (int64_t j = 0; j < S; ++j)
+            ASSERT_EQ(times[i * S + j], j <= i && i - j < window && together(i, j) ? 1 : 0)
+                << i << " sees " << j << ", window " << window << ", ranks " << ranks;
+      }
 }
 
 TEST(RingPlan, one_rank_needs_nothing_and_says_so) {

@@ -23,8 +23,7 @@ template <class Use>
 void each(const Value& object, const std::string& name, const Use& use) {
   if (!object.is_object())
     throw wrong(object, concat(name, " is ", object.type_name(),
-                               "; wanted an object. A template is data: Jinja is not "
-                               "understood"));
+                               "; wanted \"tokenizer\", \"chatml\" or an object. Jinja is named by template_file"));
   for (const auto& [key, value] : object.members()) use(key, value);
 }
 
@@ -55,7 +54,7 @@ std::string ChatTemplate::role_names() const {
 }
 
 ChatTemplate read_template(const Value& value) {
-  if (value.is_null()) return chat_ml();
+  if (value.is_null() || (value.is_string() && value.as_string() == "chatml")) return chat_ml();
   ChatTemplate t;
   each(value, "template", [&](const std::string& key, const Value& v) {
     if (key == "bos")

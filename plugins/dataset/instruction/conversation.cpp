@@ -64,6 +64,11 @@ class Reader {
     return used_text(value, key, of_);
   }
   const std::string& of() const { return of_; }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> all;
+    for (const Value::Member& member : object_.members()) all.push_back(member.key);
+    return all;
+  }
 
   // Adds what was not asked for and is not empty.
   void note_unread(std::vector<std::string>& to) const {
@@ -113,10 +118,50 @@ std::optional<bool> learned_by_key(Reader& message) {
   return learned;
 }
 
+// Arguments of a call, which OpenAI's files have as a text of JSON and templates want as an object.
+Value with_objects(Value calls) {
+  if (!calls.is_array()) return calls;
+  for (Value& call : calls.items()) {
+    const Value* const function = call.find("function");
+    const Value* const arguments = function ? function->find("arguments") : nullptr;
+    if (!arguments || !arguments->is_string()) continue;
+    try {
+      const Value object = parse_json_line(arguments->as_string());
+      if (!object.is_object()) continue;
+      Value changed = *function;
+      changed.set("arguments", object);
+      call.set("function", std::move(changed));
+    } catch (const Error&) {
+      continue;  // a text that is no JSON is what the template is given
+    }
+  }
+  return calls;
+}
+
+// The content, and what else the template reads. Beside calls there may be no content.
+void read_content(Reader& reader, const FieldNames& names, Message& message) {
+  if (names.template_reads)
+    for (const std::string& key : reader.keys()) {
+      if (key == names.role || key == names.content || !names.template_reads(key)) continue;
+      if (const Value* value = reader.find_filled(key))
+        message.more.set(key, key == "tool_calls" ? with_objects(*value) : *value);
+    }
+  const Value* const content = reader.find(names.content);
+  const bool may_lack = message.more.find("tool_calls") != nullptr;
+  if (may_lack && (!content || content->is_null())) {
+    message.more.set("content", Value());
+  } else if (content && content->is_array() && names.template_reads && names.template_reads("type")) {
+    message.more.set("content", *content);
+  } else {
+    message.content = reader.text(names.content);
+  }
+}
+
 Message read_message(const Value& value, const FieldNames& names, const std::string& of,
                      std::vector<std::string>& unread) {
   Reader reader(value, names, of, names.messages + "[].");
-  Message message{reader.text(names.role), reader.text(names.content)};
+  Message message{reader.text(names.role), ""};
+  read_content(reader, names, message);
   message.learned = learned_by_key(reader);
   if (const auto other = names.roles.find(message.role); other != names.roles.end()) message.role = other->second;
   reader.note_unread(unread);
@@ -159,6 +204,20 @@ void read_alpaca(Reader& line, Conversation& to) {
   to.messages.push_back({"assistant", line.text("output")});
 }
 
+// ShareGPT's files are known by their keys: "conversations" of "from" and "value".
+FieldNames names_for(const Value& line, const FieldNames& given) {
+  const Value* const turns = line.find("conversations");
+  if (line.find(given.messages) || given.messages != "messages" || !turns || !turns->is_array()) return given;
+  FieldNames names = given;
+  names.messages = "conversations";
+  const bool is_share_gpt = !turns->items().empty() && turns->items().front().find("from");
+  if (!is_share_gpt) return names;
+  names.role = "from", names.content = "value";
+  for (const std::string role : {"human:user", "gpt:assistant"})
+    names.roles.emplace(role.substr(0, role.find(':')), role.substr(role.find(':') + 1));
+  return names;
+}
+
 void add_system(Reader& line, Conversation& to) {
   const Value* const system = line.find_filled("system");
   if (!system) return;
@@ -169,7 +228,21 @@ void add_system(Reader& line, Conversation& to) {
 
 }  // namespace
 
-Conversation read_conversation(const Value& value, const FieldNames& names) {
+Value messages_value(const Conversation& conversation) {
+  Value::Array messages;
+  for (const Message& message : conversation.messages) {
+    Value one = Value::object();
+    one.set("role", message.role);
+    one.set("content", message.content);
+    if (message.more.is_object())
+      for (const Value::Member& member : message.more.members()) one.set(member.key, member.value);
+    messages.push_back(std::move(one));
+  }
+  return Value(std::move(messages));
+}
+
+Conversation read_conversation(const Value& value, const FieldNames& given) {
+  const FieldNames names = names_for(value, given);
   Reader line(value, names, kTheLine, "");
   Conversation conversation;
   if (const Value* messages = line.find(names.messages)) {
@@ -184,6 +257,8 @@ Conversation read_conversation(const Value& value, const FieldNames& names) {
                ". Set the field names of dataset/instruction to those of the file");
   }
   add_system(line, conversation);
+  if (names.template_reads && names.template_reads("tools"))
+    if (const Value* tools = line.find_filled("tools")) conversation.tools = *tools;
   line.note_unread(conversation.unread);
   return conversation;
 }

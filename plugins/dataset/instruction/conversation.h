@@ -1,6 +1,7 @@
 // One line of a file of conversations. Value types; any thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +16,8 @@ namespace drivetrain::instruction {
 struct Message {
   std::string role, content;
   std::optional<bool> learned = std::nullopt;  // by a key of its own; nothing: its role says so
+  // Further keys that a chat template in Jinja reads, and "content" where it is no text.
+  Value more = {};
 };
 
 // Keys of a line's object.
@@ -23,13 +26,19 @@ struct FieldNames {
   std::string prompt = "prompt", response = "response";
   std::map<std::string, std::string> roles;  // other names of roles: "human" is "user"
   std::set<std::string> ignored;             // keys that may be there without a word
+  // Whether the chat template can read a key of a line or of a message; empty: it reads none but role and content.
+  std::function<bool(const std::string&)> template_reads;
 };
 
 struct Conversation {
   std::vector<Message> messages;  // at least one
+  Value tools;                    // null: none, or the template reads none
   // Keys that are there, say something and were not read, each once: "tools" of the line, "messages[].tool_calls".
   std::vector<std::string> unread;
 };
+
+// The messages as a chat template in Jinja sees them: role, content and what else it reads.
+Value messages_value(const Conversation& conversation);
 
 // From {"messages": [{"role": ..., "content": ...}, ...]}, from {"prompt": ..., "response": ...} as a message of
 // "user" and one of "assistant", or from Alpaca's {"instruction": ..., "input": ..., "output": ...}; line_keys.h has

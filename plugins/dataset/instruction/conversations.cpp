@@ -13,6 +13,12 @@ namespace {
 constexpr int64_t kIgnored = -100;
 constexpr int64_t kMostPositions = std::numeric_limits<int32_t>::max();
 
+std::string hex(uint64_t x) {
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[x >> shift & 15];
+  return text;
+}
+
 }  // namespace
 
 struct Conversations::Looked {
@@ -24,20 +30,20 @@ struct Conversations::Looked {
 };
 
 Encoded Conversations::encode(const std::string& line) const {
-  return encoder_.encode(parse_conversation(line, reading_.names).messages);
+  return encoder_.encode(parse_conversation(line, reading_.names));
 }
 
 Conversations::Looked Conversations::look(const LineFile& file, const LineFile::Line& line) const {
   Looked looked;
   looked.hash = hash_name(line.text);
   try {
-    Conversation conversation = parse_conversation(line.text, reading_.names);
+    const Conversation conversation = parse_conversation(line.text, reading_.names);
     if (reading_.refuse_unread && !conversation.unread.empty())
       throw fail(
           ErrorCode::config, "the key \"", conversation.unread.front(), "\" is not read, and unknown_keys is ",
           "\"refuse\"\n   name it in ignored_keys if nothing is lost without it, or set unknown_keys to \"say\"");
-    looked.unread = std::move(conversation.unread);
-    Encoded encoded = encoder_.encode(conversation.messages);
+    looked.unread = conversation.unread;
+    Encoded encoded = encoder_.encode(conversation);
     const int64_t length = encoded.positions(), most = std::min(reading_.max_length, kMostPositions);
     if (length > most && reading_.too_long == TooLong::refuse)
       throw fail(ErrorCode::config, "the conversation has ", length, " positions, max_length is ", most,
@@ -114,6 +120,21 @@ void Conversations::read(int64_t document, int64_t first, int64_t count, int64_t
     tokens[i] = encoded.tokens[at];
     labels[i] = encoded.learned[at + 1] ? encoded.tokens[at + 1] : kIgnored;
   }
+}
+
+Value Conversations::notes() const {
+  const Figures& f = figures_;
+  Value note = Value::object();
+  Value::Array files;
+  for (const auto& file : files_) files.push_back(Value::Object{{"path", file->path()}, {"bytes", file->size()}});
+  note.set("files", Value(std::move(files)));
+  note.set("conversations", f.conversations);
+  note.set("tokens", f.positions);
+  note.set("learned", f.learned);
+  note.set("cut", f.cut);
+  note.set("dropped", f.dropped);
+  note.set("fnv1a", hex(f.digest));
+  return note;
 }
 
 }  // namespace drivetrain::instruction

@@ -44,7 +44,7 @@ struct Figures {
 class Conversations : public Documents {
  public:
   // `encoder` outlives it.
-  Conversations(const Encoder& encoder, const Reading& reading) : encoder_(encoder), reading_(reading) {}
+  Conversations(const ConversationEncoder& encoder, const Reading& reading) : encoder_(encoder), reading_(reading) {}
 
   // Encodes every line of a file, on several threads, and adds it here or, where `is_held_out` says so, to `held_out`.
   // Error naming file and line for the first line that is no conversation.
@@ -58,6 +58,7 @@ class Conversations : public Documents {
   std::string origin(int64_t document) const override;  // file and line
 
   const Figures& figures() const { return figures_; }
+  Value notes() const;  // files and figures, for resolved.json
   const std::vector<std::shared_ptr<const LineFile>>& files() const { return files_; }
 
  private:
@@ -72,7 +73,7 @@ class Conversations : public Documents {
   void add(const Looked& looked, const LineFile& file, const LineFile::Line& line);
   int32_t file_number(const std::shared_ptr<const LineFile>& file);
 
-  const Encoder& encoder_;
+  const ConversationEncoder& encoder_;
   const Reading reading_;
   std::vector<std::shared_ptr<const LineFile>> files_;
   std::vector<Place> places_;

@@ -23,7 +23,22 @@ struct Encoded {
   int64_t learned_positions() const;  // those whose label counts
 };
 
-class Encoder {
+// What makes tokens of conversations.
+class ConversationEncoder {
+ public:
+  virtual ~ConversationEncoder() = default;
+  // Error(config) for what the template refuses, and for a conversation in which nothing is learned.
+  virtual Encoded encode(const Conversation& conversation) const = 0;
+  // The tokens in front of every conversation.
+  virtual const std::vector<int32_t>& begin() const = 0;
+  // The special tokens that end an answer.
+  virtual std::vector<int32_t> ends() const = 0;
+  // Whether a key of a line or of a message beyond role and content can change the text.
+  virtual bool reads(const std::string& key) const = 0;
+};
+
+// By a template that is data.
+class Encoder : public ConversationEncoder {
  public:
   // `tokenizer` outlives it. `learned`: roles whose messages are labels, with their suffix. Error(config) for one that
   // the template does not have.
@@ -33,12 +48,13 @@ class Encoder {
   // on what stands before it. Error(config) for a role that the template does not have, and for a conversation in
   // which nothing is learned.
   Encoded encode(const std::vector<Message>& conversation) const;
+  Encoded encode(const Conversation& conversation) const override { return encode(conversation.messages); }
 
-  // The tokens in front of every conversation.
-  const std::vector<int32_t>& begin() const { return bos_; }
+  const std::vector<int32_t>& begin() const override { return bos_; }
   // Of what is learned, the special tokens that end an answer: the first mark in the suffix of each learned role, or in
   // the template's eos.
-  std::vector<int32_t> ends() const;
+  std::vector<int32_t> ends() const override;
+  bool reads(const std::string&) const override { return false; }
 
   // Of all texts of the template.
   const UnknownMarks& unknown_marks() const { return unknown_marks_; }

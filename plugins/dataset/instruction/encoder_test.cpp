@@ -110,7 +110,7 @@ TEST(Encoder, broken_json_is_an_error_of_the_data_with_its_column) {
 
 TEST(Encoder, what_is_no_template_is_refused) {
   const auto of = [](const std::string& chat) { return error_of([&] { read_template(json(chat)); }); };
-  expect_error(of(R"("{% for m in messages %}")"), {"template is string", "Jinja"});
+  expect_error(of(R"("{% for m in messages %}")"), {"template is string", "\"tokenizer\"", "template_file"});
   expect_error(of(R"({"role": {}})"), {"\"role\"", "known are bos, eos, separator, system and roles"});
   expect_error(of(R"({"roles": {"user": {"before": "x"}}})"), {"\"before\"", "prefix and suffix"});
   expect_error(of(R"({"roles": {"user": {"prefix": 1}}})"), {"roles.user.prefix is integer"});

@@ -10,10 +10,11 @@
 
 #include <algorithm>
 
-#include <drivetrain/toolkit/permutation.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "conversations.h"
+#include "encoder_choice.h"
+#include "mixture.h"
 #include "spoken.h"
 
 namespace {
@@ -31,12 +32,6 @@ uint32_t high(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 // The share of lines with a smaller hash.
 double rank_of(uint64_t line_hash) { return philox({low(line_hash), high(line_hash), 0, 0}, {0, 0})[0] * 0x1p-32; }
 
-std::string hex(uint64_t x) {
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[x >> shift & 15];
-  return text;
-}
-
 class Instruction : public Dataset {
  public:
   struct Options {
@@ -47,6 +42,9 @@ class Instruction : public Dataset {
     std::optional<int64_t> max_length;
     std::string too_long = "refuse";
     Value chat_template;
+    std::string template_file, template_name;
+    Value template_options;
+    std::vector<double> weights;
     std::vector<std::string> roles_to_train = {"assistant"};
     instruction::FieldNames names;
     Value role_names;
@@ -63,6 +61,9 @@ class Instruction : public Dataset {
         .field("files", &Options::files, "JSONL files, one conversation per line")
         .required()
         .path()
+        .field("weights", &Options::weights,
+               "shares of the rows for training, one per file; default: every conversation once per epoch")
+        .range(0, 1e9)
         .field("validation_files", &Options::validation_files, "JSONL files that are held out")
         .path()
         .field("validation_fraction", &Options::validation_fraction,
@@ -78,7 +79,15 @@ class Instruction : public Dataset {
         .at_least(1)
         .field("too_long", &Options::too_long, "what is done with a longer conversation")
         .one_of({"refuse", "cut", "drop"})
-        .field("template", &Options::chat_template, "texts around messages, by role (README); default: ChatML")
+        .field("template", &Options::chat_template,
+               "\"tokenizer\": its own chat template; \"chatml\"; or texts around messages, by role (README); default: "
+               "ChatML")
+        .field("template_file", &Options::template_file, "a chat template in Jinja, or a folder with one")
+        .path()
+        .field("template_name", &Options::template_name,
+               "which of several templates; default: \"tool_use\" for conversations with tools, else \"default\"")
+        .field("template_options", &Options::template_options,
+               "variables of a template in Jinja: {\"enable_thinking\": false}")
         .field("roles_to_train", &Options::roles_to_train, "roles whose messages are labels")
         .field("messages_field", &Options::messages, "key of the list of messages")
         .field("role_field", &Options::role, "key of a message's role")
@@ -104,14 +113,21 @@ class Instruction : public Dataset {
   DatasetFacts open(const RunFacts& run, const ModelFacts& model) override {
     batch_rows_ = run.train_batch_size;
     make_encoder(model);
-    const instruction::Reading reading{options_.names, *options_.max_length, too_long(),
-                                       options_.unknown_keys == "refuse"};
+    instruction::FieldNames names = options_.names;
+    names.template_reads = [this](const std::string& key) { return encoder_->reads(key); };
+    const instruction::Reading reading{names, *options_.max_length, too_long(), options_.unknown_keys == "refuse"};
     train_ = std::make_unique<Conversations>(*encoder_, reading);
     validation_ = std::make_unique<Conversations>(*encoder_, reading);
     const auto is_held_out = [this](uint64_t hash) { return rank_of(hash) < options_.validation_fraction; };
-    for (const std::string& file : options_.files) train_->load(file, services_.log, is_held_out, validation_.get());
+    std::vector<int64_t> counts;
+    for (const std::string& file : options_.files) {
+      const int64_t before = train_->count();
+      train_->load(file, services_.log, is_held_out, validation_.get());
+      counts.push_back(train_->count() - before);
+    }
     for (const std::string& file : options_.validation_files) validation_->load(file, services_.log);
     check_sets();
+    mix(counts);
     tell("", *train_), tell(" for validation", *validation_);
     for (const Conversations* set : {train_.get(), validation_.get()})
       instruction::say_unread_keys(set->figures(), options_.names, services_.log);
@@ -120,8 +136,8 @@ class Instruction : public Dataset {
     facts.validation = validation_->count() > 0;
     facts.begin_tokens = encoder_->begin(), facts.end_tokens = encoder_->ends();
     facts.notes = Value::object();
-    facts.notes.set("train", notes(*train_));
-    facts.notes.set("validation", notes(*validation_));
+    facts.notes.set("train", train_->notes());
+    facts.notes.set("validation", validation_->notes());
     return facts;
   }
 
@@ -155,6 +171,7 @@ class Instruction : public Dataset {
   }
 
   const Documents* documents(DataPart part) const override {
+    if (part == DataPart::train && mixed_) return mixed_.get();
     const Conversations* set = part == DataPart::train ? train_.get() : validation_.get();
     return set && set->count() > 0 ? set : nullptr;
   }
@@ -163,12 +180,18 @@ class Instruction : public Dataset {
   static void finish(Options& o) {
     const auto refuse = [](const std::string& text) { throw fail(ErrorCode::config, text); };
     if (o.files.empty()) refuse("files is empty; name JSONL files");
+    if (!o.weights.empty() && o.weights.size() != o.files.size())
+      refuse(
+          concat("weights has ", o.weights.size(), " numbers, files ", o.files.size(), " names; wanted one per file"));
+    if (!o.weights.empty() && *std::max_element(o.weights.begin(), o.weights.end()) <= 0)
+      refuse("every weight is 0; wanted one above");
+    instruction::is_jinja(choice_of(o));
     if (!o.validation_files.empty() && o.validation_fraction > 0)
       refuse("validation_files and validation_fraction exclude each other");
     if (!o.max_length) o.max_length = o.seq_length;
     if (*o.max_length > o.seq_length)
       refuse(concat("max_length ", *o.max_length, " is more than seq_length ", o.seq_length));
-    o.names = {o.messages, o.role, o.content, o.prompt, o.response, {}, {}};
+    o.names = {o.messages, o.role, o.content, o.prompt, o.response, {}, {}, {}};
     o.names.ignored = {o.ignored_keys.begin(), o.ignored_keys.end()};
     if (!o.role_names.is_null())
       for (const auto& [name, role] : o.role_names.members()) o.names.roles[name] = role.as_string();
@@ -191,12 +214,24 @@ class Instruction : public Dataset {
     if (options_.pad_token >= model.vocab_size)
       throw fail(ErrorCode::config, "dataset/instruction: pad_token is ", options_.pad_token,
                  ", the model's tokens are 0 to ", model.vocab_size - 1, ". Set pad_token to one of them");
-    const std::set<std::string> learned(options_.roles_to_train.begin(), options_.roles_to_train.end());
-    const instruction::ChatTemplate chat = instruction::read_template(options_.chat_template);
-    encoder_.emplace(*tokenizer_, chat, learned);
-    instruction::say_begin(tokenizer_->facts(), chat.bos.has_value(), services_.log);
-    instruction::say_unknown_marks(encoder_->unknown_marks(), options_.tokenizer.type, services_.log);
-    instruction::say_other_template(tokenizer_->facts(), services_.log);
+    encoder_ = instruction::make_encoder(*tokenizer_, options_.tokenizer.type, choice_of(options_), services_.log);
+  }
+
+  static instruction::TemplateChoice choice_of(const Options& o) {
+    return {o.chat_template,
+            o.template_file,
+            o.template_name,
+            o.template_options,
+            {o.roles_to_train.begin(), o.roles_to_train.end()}};
+  }
+
+  void mix(const std::vector<int64_t>& counts) {
+    mixture_.emplace(counts, options_.weights);
+    if (options_.weights.empty()) return;
+    mixed_ = std::make_unique<instruction::MixedDocuments>(*train_, *mixture_, site(DataPart::train));
+    for (size_t i = 0; i < counts.size(); ++i)
+      services_.log.info(concat("dataset/instruction: ", mixture_->rows_of(i), " of ", mixture_->rows(),
+                                " rows of an epoch are of the ", counts[i], " conversations of ", options_.files[i]));
   }
 
   // A set without a conversation has no label that counts: what it trains or evaluates would be nothing.
@@ -218,12 +253,14 @@ class Instruction : public Dataset {
       check(*validation_, "validation_fraction of files", options_.files);
   }
 
-  // Every conversation once before the first comes again, in another order.
+  uint64_t site(DataPart part) const {
+    return seed_ ^ hash_name(part == DataPart::train ? "instruction" : "instruction: validation");
+  }
+
+  // Every conversation once before the first comes again, in another order; files by their weights.
   int64_t at_row(DataPart part, int64_t row, int64_t count) const {
-    const auto epoch = static_cast<uint64_t>(row / count);
-    const uint64_t site = seed_ ^ hash_name(part == DataPart::train ? "instruction" : "instruction: validation");
-    const auto words = philox({low(epoch), high(epoch), 0, 0}, {low(site), high(site)});
-    return Permutation(count, uint64_t{words[1]} << 32 | words[0])(row % count);
+    if (part == DataPart::train) return mixture_->at(row, site(part));
+    return instruction::Mixture({count}, {}).at(row, site(part));
   }
 
   void tell_epoch(int64_t step) {
@@ -242,27 +279,13 @@ class Instruction : public Dataset {
     services_.log.info(line);
   }
 
-  static Value notes(const Conversations& set) {
-    const Figures& f = set.figures();
-    Value note = Value::object();
-    Value::Array files;
-    for (const auto& file : set.files())
-      files.push_back(Value::Object{{"path", file->path()}, {"bytes", file->size()}});
-    note.set("files", Value(std::move(files)));
-    note.set("conversations", f.conversations);
-    note.set("tokens", f.positions);
-    note.set("learned", f.learned);
-    note.set("cut", f.cut);
-    note.set("dropped", f.dropped);
-    note.set("fnv1a", hex(f.digest));
-    return note;
-  }
-
   const Options options_;
   const Services& services_;
   const uint64_t seed_;
   std::shared_ptr<Tokenizer> tokenizer_;
-  std::optional<instruction::Encoder> encoder_;
+  std::unique_ptr<const instruction::ConversationEncoder> encoder_;
+  std::optional<instruction::Mixture> mixture_;
+  std::unique_ptr<const instruction::MixedDocuments> mixed_;  // where files have weights
   std::unique_ptr<Conversations> train_, validation_;
   int64_t batch_rows_ = 0, epoch_ = 0;
 };

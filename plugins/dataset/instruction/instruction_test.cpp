@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <drivetrain/dataset.h>
@@ -265,6 +266,63 @@ TEST_F(Instruction, epochs_are_told_when_they_are_reached) {
   read(3), read(3), read(4);
   ASSERT_EQ(host_.log.lines.size(), before + 1);
   EXPECT_NE(host_.log.lines.back().find("step 3 reaches epoch 2"), std::string::npos) << host_.log.lines.back();
+}
+
+TEST_F(Instruction, files_have_the_shares_of_their_weights) {
+  const std::string few = write("few.jsonl", lines(0, 5)), many = write("many.jsonl", lines(100, 15));
+  const auto dataset = open(few + "\", \"" + many, R"(, "weights": [3, 1])");
+  std::vector<std::string> seen;
+  for (int64_t step = 1; step <= 15; ++step)  // three epochs of 20 rows
+    for (int64_t row = 0; row < 4; ++row) seen.push_back(text_of(rows(*dataset, step, row, 1).tokens_BS[0]));
+  std::map<std::string, int> of_few, of_many;
+  for (const std::string& text : seen)
+    ++(text.find("question 1") == 2 && std::isdigit(text[12]) ? of_many : of_few)[text];
+  EXPECT_EQ(of_few.size(), 5u);
+  EXPECT_EQ(of_many.size(), 15u) << "no conversation comes again before all of its file came";
+  for (const auto& [text, times] : of_few) EXPECT_EQ(times, 9) << text;
+  for (const auto& [text, times] : of_many) EXPECT_EQ(times, 1) << text;
+  const Documents& documents = *dataset->documents(DataPart::train);
+  EXPECT_EQ(documents.count(), 20);
+  std::set<std::string> first;
+  for (int64_t d = 0; d < 15; ++d) first.insert(document(documents, d).first);
+  EXPECT_EQ(first.size(), 5u) << "a packed epoch has fifteen of the five";
+}
+
+TEST_F(Instruction, weights_that_make_no_mixture_are_refused) {
+  const std::string file = write("a.jsonl", lines(0, 3)), empty = write("empty.jsonl", "\n");
+  expect_refused(file, {"weights has 2 numbers, files 1 names"}, R"(, "weights": [1, 2])");
+  expect_refused(file, {"every weight is 0"}, R"(, "weights": [0])");
+  expect_refused(file + "\", \"" + empty, {"files[1] has the weight 1 and no conversation"}, R"(, "weights": [1, 1])");
+}
+
+TEST_F(Instruction, a_template_in_jinja_is_that_of_a_file_or_of_the_tokenizer) {
+  const std::string file = write("a.jsonl", line("hi", "yo"));
+  write("t.jinja", "{% for m in messages %}{{ m.role[0] ~ prefix ~ m.content }}{% endfor %}");
+  const auto with = [&](const std::string& options) {
+    auto dataset = make_plugin<Dataset>(
+        host_, "instruction",
+        concat(R"({"files": [")", file, R"("], "tokenizer": "marked_bytes", "seq_length": 20, )", options, "}"));
+    RunFacts run;
+    run.train_batch_size = 4;
+    ModelFacts model;
+    model.vocab_size = 261;
+    dataset->open(run, model);
+    return document(*dataset->documents(DataPart::train), 0);
+  };
+  const std::string of_file = concat(R"("template_file": ")", folder_.path("t.jinja"), "\"");
+  EXPECT_EQ(with(of_file + R"(, "template_options": {"prefix": "="})"),
+            std::pair(std::string("u=hia=y"), std::string("___a=yo")));
+  const auto refused = [&](const std::string& options) { return error_of([&] { with(options); }); };
+  EXPECT_NE(refused(R"("template": "tokenizer")").find("tokenizer/marked_bytes has no chat template"),
+            std::string::npos);
+  EXPECT_NE(refused(of_file + R"(, "template": "tokenizer")").find("exclude each other"), std::string::npos);
+  EXPECT_NE(refused(R"("template_name": "x")").find("of a template in Jinja"), std::string::npos);
+  EXPECT_NE(refused(of_file + R"(, "template_name": "x")").find("no chat template \"x\""), std::string::npos);
+  write("t.jinja", "{% for m in messages %}\n{{ m.content | frob }}{% endfor %}");
+  EXPECT_NE(refused(of_file).find("a.jsonl:1: "), std::string::npos) << refused(of_file);
+  EXPECT_NE(refused(of_file).find("t.jinja, line 2: the template calls what is not there"), std::string::npos);
+  write("t.jinja", "{% for m in messages %}");
+  EXPECT_NE(refused(of_file).find("t.jinja, line 1: the chat template does not parse"), std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ using enum KeyUse;
 
 constexpr KeyRow kKeys[] = {
     {kLine, "messages", honoured, "the messages (`messages_field`)"},
+    {kLine, "conversations", honoured, "the messages of ShareGPT's files, where there is no `messages_field`"},
     {kLine, "prompt", honoured, "a message of `user` (`prompt_field`)"},
     {kLine, "response", honoured, "a message of `assistant` (`response_field`)"},
     {kLine, "instruction", honoured, "with `output`: Alpaca's instruction, in Alpaca's own words around it"},
@@ -28,6 +29,9 @@ constexpr KeyRow kKeys[] = {
     {kLine, "chat_template_kwargs", left_out, "what a chat template is told"},
     {kMessage, "role", honoured, "who speaks (`role_field`)"},
     {kMessage, "content", honoured, "what is said (`content_field`)"},
+    {kMessage, "from", honoured,
+     "in `conversations`: who speaks, `human` and `gpt` for `user` and `assistant` (ShareGPT)"},
+    {kMessage, "value", honoured, "in `conversations`: what is said (ShareGPT)"},
     {kMessage, "weight", honoured, "0: the message is not learned; 1: as its role says (OpenAI)"},
     {kMessage, "train", honoured, "true or false: whether the message is learned, whatever its role (Axolotl)"},
     {kMessage, "loss", honoured, "true or false: whether the message is learned, whatever its role (ms-swift)"},

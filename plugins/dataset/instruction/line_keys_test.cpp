@@ -70,6 +70,15 @@ std::map<std::string, Change> changes() {
           {"line output", {whole, alpaca(R"("instruction": "i", "input": "n", "output": "q")")}},
           {"line system", {with(kLine, R"("system": "be nice")"), same}},
           {"line history", prompt(R"(, "history": [["a", "b"]])", "")},
+          {"line conversations",
+           {R"({"conversations": [{"from": "gpt", "value": "a"}]})",
+            R"({"conversations": [{"from": "gpt", "value": "b"}]})"}},
+          {"message from",
+           {R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})",
+            R"({"conversations": [{"from": "gpt", "value": "a"}, {"from": "gpt", "value": "b"}]})"}},
+          {"message value",
+           {R"({"conversations": [{"from": "gpt", "value": "a"}]})",
+            R"({"conversations": [{"from": "gpt", "value": "b"}]})"}},
           {"message role", {with(kLine, R"("x": null)"), R"({"messages": [{"role": "user", "content": "one"},
               {"role": "user", "content": "two"}, {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]})"}},
           {"message content", {same, R"({"messages": [{"role": "user", "content": "one"},
@@ -228,7 +237,7 @@ TEST(Template, the_tokenizers_own_template_is_named) {
   std::ofstream(folder.path("tokenizer_config.json")) << R"({"eos_token": "</s>"})";
   EXPECT_EQ(said(), "");
   std::ofstream(folder.path("tokenizer_config.json")) << R"({"chat_template": "{% for m in messages %}"})";
-  EXPECT_NE(said().find("tokenizer_config.json, is not used"), std::string::npos) << said();
+  EXPECT_NE(said().find("tokenizer_config.json, is not used; \"template\": \"tokenizer\" takes it"), std::string::npos);
   std::ofstream(folder.path("chat_template.jinja")) << "x";
   EXPECT_NE(said().find("chat_template.jinja, is not used"), std::string::npos) << said();
 }

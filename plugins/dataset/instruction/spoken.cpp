@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
-#include <drivetrain/toolkit/files/read_file.h>
-#include <drivetrain/toolkit/text/json_line.h>
+#include <drivetrain/toolkit/chat/chat_template_files.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "line_keys.h"
 
@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostBytes = 64 << 20;
 constexpr size_t kMostNames = 12;
 
 const KeyRow* rule_of(const std::string& unread, const FieldNames& names) {
@@ -23,23 +22,16 @@ const KeyRow* rule_of(const std::string& unread, const FieldNames& names) {
   return find_key(line_keys(), kMessage, unread.substr(of_messages.size()));
 }
 
-// The file of the folder that has a chat template, or nothing.
-std::string template_in(const fs::path& folder) {
-  std::error_code unknown;
-  if (fs::exists(folder / "chat_template.jinja", unknown)) return folder / "chat_template.jinja";
-  const std::string path = folder / "tokenizer_config.json";
-  try {
-    const auto text = read_file(path, kMostBytes, ErrorCode::io);
-    if (!text) return {};
-    const Value config = parse_json_line(*text);
-    const Value* const chat = config.find("chat_template");
-    return chat && !chat->is_null() ? path : "";
-  } catch (const Error&) {
-    return {};  // whoever needs the file says what is wrong with it
-  }
-}
-
 }  // namespace
+
+std::vector<std::string> folders_of(const TokenizerFacts& tokenizer) {
+  std::vector<std::string> folders;
+  for (const std::string& file : tokenizer.files) {
+    const std::string folder = fs::path(file).parent_path().string();
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+  }
+  return folders;
+}
 
 void say_unread_keys(const Figures& figures, const FieldNames& names, Log& log) {
   std::string others;
@@ -76,15 +68,28 @@ void say_unknown_marks(const UnknownMarks& marks, const std::string& tokenizer, 
 }
 
 void say_other_template(const TokenizerFacts& tokenizer, Log& log) {
-  std::vector<fs::path> folders;
-  for (const std::string& file : tokenizer.files) {
-    const fs::path folder = fs::path(file).parent_path();
-    if (std::find(folders.begin(), folders.end(), folder) != folders.end()) continue;
-    folders.push_back(folder);
-    if (const std::string path = template_in(folder); !path.empty())
-      log.info(concat("dataset/instruction: the tokenizer's own chat_template, ", path,
-                      ", is not used: it is Jinja. The texts around messages are those of the option template"));
+  for (const std::string& folder : folders_of(tokenizer)) {
+    try {
+      const FolderTemplates found = read_folder_templates(folder);
+      if (!found.empty())
+        log.info(concat("dataset/instruction: the tokenizer's own chat_template, ", found.templates.front().where,
+                        ", is not used; \"template\": \"tokenizer\" takes it"));
+    } catch (const Error&) {
+      continue;  // whoever needs the file says what is wrong with it
+    }
   }
+}
+
+void say_template(const JinjaEncoder& encoder, const std::string& tokenizer, Log& log) {
+  log.info(concat("dataset/instruction: the chat template is ", encoder.where(), "; what is learned is ",
+                  encoder.marks_answers()
+                      ? "what it marks by {% generation %}"
+                      : "what a message adds to the conversation before it, since it has no {% generation %} marks"));
+  if (!encoder.unnamed_tokens().empty())
+    log.warning(concat("dataset/instruction: the chat template writes ", join(encoder.unnamed_tokens(), ", "),
+                       ", which the tokenizer's files do not name: nothing stands there. Name it in ",
+                       "tokenizer_config.json, or in template_options"));
+  say_unknown_marks(encoder.unknown_marks(), tokenizer, log);
 }
 
 }  // namespace drivetrain::instruction

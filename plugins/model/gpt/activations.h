@@ -7,7 +7,7 @@
 
 namespace drivetrain::gpt {
 
-// "gelu_tanh", "gelu" or "swiglu" of ops.h, as one function that autograd knows.
+// One of ops.h by its name, as one function that autograd knows.
 at::Tensor activate(const std::string& name, const at::Tensor& x);
 
 }  // namespace drivetrain::gpt

@@ -1,7 +1,8 @@
-// One transformer block, pre-norm: x += dropout(proj(attention(rotary(qkv(norm1(x)))))), x +=
-// dropout(proj(act(fc(norm2(x))))).
+// One transformer block. With norms before: x += r dropout(proj(attention(rotary(qkv(norm1(x)))))), x +=
+// r dropout(proj(act(fc(norm2(x))))); the layers that other families add or leave out are those of block_layers.h.
 //
-// Source: Vaswani et al. 2017 with the norms of Radford et al. 2019 (GPT-2); grouped queries as in Ainslie et al. 2023.
+// Source: Vaswani et al. 2017 with the norms of Radford et al. 2019 (GPT-2); grouped queries as in Ainslie et al. 2023;
+// norms of queries and keys as in Dehghani et al. 2023; parallel branches as in Wang and Komatsuzaki 2021 (GPT-J).
 // Legend: B batch, S sequence, D hidden, H query heads, G key/value heads, C head size, T = (H + 2 G) C.
 #include <drivetrain/random.h>
 #include <drivetrain/recompute.h>
@@ -11,36 +12,42 @@
 
 #include <ATen/ops/split_with_sizes.h>
 
-#include <cmath>
-
 #include "activations.h"
+#include "block_spec.h"
 #include "unit_memory.h"
 #include "units.h"
 
 namespace drivetrain::gpt {
 namespace {
 
-double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_cast<double>(s.layers)); }
-
 class Block : public AutogradUnit {
  public:
   Block(const Shape& shape, const BlockSpec& spec, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
-      : AutogradUnit(spec.name), shape_(shape), rotary_(std::move(rotary)) {
+      : AutogradUnit(spec.name),
+        shape_(shape),
+        parallel_(spec.parallel),
+        window_(spec.window),
+        rotary_(std::move(rotary)) {
     const BlockLayerSpecs specs = block_layer_specs(spec);
-    norm1_ = layers.norm(*specs.norm1);
+    const auto norm = [&](const std::optional<NormSpec>& one) { return one ? layers.norm(*one) : nullptr; };
+    norm1_ = norm(specs.norm1);
     qkv_ = layers.linear(specs.qkv);
+    q_norm_ = norm(specs.q_norm), k_norm_ = norm(specs.k_norm);
     attention_ = layers.attention(specs.attention);
     attn_proj_ = layers.linear(specs.attn_proj);
-    norm2_ = layers.norm(*specs.norm2);
+    attn_norm_ = norm(specs.attn_norm), norm2_ = norm(specs.norm2);
     fc_ = layers.linear(specs.fc);
     mlp_proj_ = layers.linear(specs.mlp_proj);
+    mlp_norm_ = norm(specs.mlp_norm);
   }
 
   std::vector<ParamPtr> params() const override {
     std::vector<ParamPtr> all;
-    const Layer* layers[] = {norm1_.get(), qkv_.get(), attention_.get(), attn_proj_.get(),
-                             norm2_.get(), fc_.get(),  mlp_proj_.get()};
+    const Layer* layers[] = {norm1_.get(),     qkv_.get(),       q_norm_.get(),    k_norm_.get(),
+                             attention_.get(), attn_proj_.get(), attn_norm_.get(), norm2_.get(),
+                             fc_.get(),        mlp_proj_.get(),  mlp_norm_.get()};
     for (const Layer* layer : layers) {
+      if (!layer) continue;
       const auto own = layer->params();
       all.insert(all.end(), own.begin(), own.end());
     }
@@ -49,57 +56,76 @@ class Block : public AutogradUnit {
 
   bool is_block() const override { return true; }
 
-  // On the residual stream the input, the sum after attention, and both norms' outputs for the weights behind them; of
-  // the heads queries, keys, values and what attention returns; both sides of the activation function.
+  // On the residual stream the input, the sum after attention, both norms' outputs for the weights behind them, and
+  // what norms behind the branches read; of the heads queries, keys, values and what attention returns, and what norms
+  // of queries and keys read; both sides of the activation function.
   std::optional<UnitKeeps> keeps() const override {
     const auto D = static_cast<double>(shape_.hidden), F = static_cast<double>(shape_.ffn);
     const auto queries = static_cast<double>(shape_.heads * shape_.head_dim),
                keys = static_cast<double>(shape_.groups * shape_.head_dim);
+    const double before = norm1_ ? 2 * D : 0, after = attn_norm_ ? 2 * D : 0, normed = q_norm_ ? queries + keys : 0;
     UnitKeeps keeps;
-    keeps.all = {4 * D, 2 * (queries + keys) + static_cast<double>(shape_.fc_width()) + F};
+    keeps.all = {(parallel_ ? D : 2 * D) + before + after,
+                 2 * (queries + keys) + normed + static_cast<double>(shape_.fc_width()) + F};
     keeps.inputs = {D, 0};
-    keeps.regions = {{"norm", {2 * D, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, F}}};
+    keeps.regions = {{"norm", {before, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, F}}};
     return keeps;
   }
 
   std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
     const BlockKeeps keeps{qkv_->keeps_input(), fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
-    return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit)));
+    return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit, window_)));
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
     const at::Tensor x_BSD = residual_stream(in);
     // A branch's output is fresh memory that nobody keeps, so the residual is added in place.
-    const at::Tensor y_BSD = drop(attention_branch(x_BSD, ctx), ".dropout1", ctx).add_(x_BSD);
-    return {drop(mlp_branch(y_BSD, ctx), ".dropout2", ctx).add_(y_BSD)};
+    at::Tensor y_BSD = branch(attention_branch(x_BSD, ctx), ".dropout1", ctx).add_(x_BSD);
+    if (parallel_) return {y_BSD.add_(branch(mlp_branch(x_BSD, ctx), ".dropout2", ctx))};
+    return {branch(mlp_branch(y_BSD, ctx), ".dropout2", ctx).add_(y_BSD)};
   }
 
  private:
+  // What a branch adds to the residual stream.
+  at::Tensor branch(const at::Tensor& x, const char* site, StepContext& ctx) const {
+    at::Tensor y = x;
+    if (shape_.hidden_dropout > 0 && ctx.mode() == Mode::train)
+      y = dropout(x, shape_.hidden_dropout, ctx.random(name() + site));
+    return shape_.residual_scale == 1 ? y : y.mul_(shape_.residual_scale);
+  }
+
   // The regions that a recompute policy knows are the cheap steps in front of a product. With Keep::nothing a region
   // begins with what is in front of it, the first product included.
   at::Tensor attention_branch(const at::Tensor& x_BSD, StepContext& ctx) {
-    const auto norm = [this, &ctx](const Tensors& x) { return norm1_->forward(x[0], ctx); };
-    const auto heads = [=, this, &ctx](const Tensors& x) {
-      const QueryKeyValue h = split(recomputable_linear(ctx, "norm", x, norm, qkv_), ctx);
+    const auto heads = [this, &ctx](const Tensors& x) {
+      const QueryKeyValue h = split(behind_norm(x, norm1_, qkv_, ctx), ctx);
       return Tensors{h.q, h.k, h.v};
     };
     const auto core = [this, &ctx](const Tensors& h) { return attention_->forward(h[0], h[1], h[2], ctx).flatten(2); };
-    if (ctx.keep("attn.core") != Keep::nothing)
-      return recomputable_linear(ctx, "attn.core", heads({x_BSD}), core, attn_proj_);
-    return recomputable_linear(
-        ctx, "attn.core", {x_BSD}, [=](const Tensors& x) { return core(heads(x)); }, attn_proj_);
+    const at::Tensor out =
+        ctx.keep("attn.core") != Keep::nothing
+            ? recomputable_linear(ctx, "attn.core", heads({x_BSD}), core, attn_proj_)
+            : recomputable_linear(
+                  ctx, "attn.core", {x_BSD}, [=](const Tensors& x) { return core(heads(x)); }, attn_proj_);
+    return attn_norm_ ? attn_norm_->forward(out, ctx) : out;
   }
 
   at::Tensor mlp_branch(const at::Tensor& y_BSD, StepContext& ctx) {
-    const auto norm = [this, &ctx](const Tensors& y) { return norm2_->forward(y[0], ctx); };
-    const auto first = [=, this, &ctx](const Tensors& y) {
-      return Tensors{recomputable_linear(ctx, "norm", y, norm, fc_)};
-    };
+    const auto first = [this, &ctx](const Tensors& y) { return Tensors{behind_norm(y, norm2_, fc_, ctx)}; };
     const auto act = [this](const Tensors& h) { return activate(shape_.activation, h[0]); };
-    if (ctx.keep("mlp.act") != Keep::nothing)
-      return recomputable_linear(ctx, "mlp.act", first({y_BSD}), act, mlp_proj_);
+    const at::Tensor out =
+        ctx.keep("mlp.act") != Keep::nothing
+            ? recomputable_linear(ctx, "mlp.act", first({y_BSD}), act, mlp_proj_)
+            : recomputable_linear(
+                  ctx, "mlp.act", {y_BSD}, [=](const Tensors& y) { return act(first(y)); }, mlp_proj_);
+    return mlp_norm_ ? mlp_norm_->forward(out, ctx) : out;
+  }
+
+  at::Tensor behind_norm(const Tensors& x, const std::shared_ptr<Norm>& norm, const std::shared_ptr<Linear>& linear,
+                         StepContext& ctx) {
+    if (!norm) return linear->forward(x[0], ctx);
     return recomputable_linear(
-        ctx, "mlp.act", {y_BSD}, [=](const Tensors& y) { return act(first(y)); }, mlp_proj_);
+        ctx, "norm", x, [norm, &ctx](const Tensors& in) { return norm->forward(in[0], ctx); }, linear);
   }
 
   // qkv [B, S, T]. Under tensor parallelism this rank has a share of every part, so heads are counted by the width
@@ -107,42 +133,35 @@ class Block : public AutogradUnit {
   QueryKeyValue split(const at::Tensor& qkv, StepContext& ctx) const {
     const int64_t share = shape_.qkv_width() / qkv.size(2);
     const int64_t H = shape_.heads / share, G = shape_.groups / share, C = shape_.head_dim;
-    if (rotary_) return rotary_->apply(qkv, H, G, ctx);
+    if (rotary_ && !q_norm_) return rotary_->apply(qkv, H, G, ctx);
     const auto parts = at::split_with_sizes(qkv, {H * C, G * C, G * C}, -1);
     const auto by_head = [&](const at::Tensor& t, int64_t n) { return t.view({t.size(0), t.size(1), n, C}); };
-    return {by_head(parts[0], H), by_head(parts[1], G), by_head(parts[2], G)};
-  }
-
-  at::Tensor drop(const at::Tensor& x, const char* site, StepContext& ctx) const {
-    if (shape_.hidden_dropout == 0 || ctx.mode() != Mode::train) return x;
-    return dropout(x, shape_.hidden_dropout, ctx.random(name() + site));
+    if (!q_norm_) return {by_head(parts[0], H), by_head(parts[1], G), by_head(parts[2], G)};
+    // Copies, so that nothing holds the fused tensor.
+    const auto normed = [&](const at::Tensor& part, Norm& norm, int64_t n) {
+      const at::Tensor x = part.contiguous();
+      const at::Tensor y =
+          shape_.qk_norm == NormOver::head ? norm.forward(by_head(x, n), ctx) : by_head(norm.forward(x, ctx), n);
+      return rotary_ ? rotary_->turn(y, ctx) : y;
+    };
+    return {normed(parts[0], *q_norm_, H), normed(parts[1], *k_norm_, G), by_head(parts[2].contiguous(), G)};
   }
 
   const Shape shape_;
+  const bool parallel_;
+  const int64_t window_;
   const std::shared_ptr<Rotary> rotary_;
-  std::shared_ptr<Norm> norm1_, norm2_;
+  std::shared_ptr<Norm> norm1_, q_norm_, k_norm_, attn_norm_, norm2_, mlp_norm_;
   std::shared_ptr<Linear> qkv_, attn_proj_, fc_, mlp_proj_;
   std::shared_ptr<AttentionLayer> attention_;
 };
 
 }  // namespace
 
-BlockSpec block_spec(const Shape& s, int64_t index) {
-  BlockSpec spec;
-  spec.name = concat("block.", index);
-  spec.hidden = s.hidden, spec.ffn = s.ffn, spec.heads = s.heads, spec.kv_heads = s.groups, spec.head_dim = s.head_dim;
-  spec.rms = s.rms, spec.bias = s.bias, spec.qkv_bias = s.any_qkv_bias(), spec.rotary = s.rotary;
-  spec.activation = s.activation;
-  spec.proj_bias = s.bias;
-  spec.norm_epsilon = s.norm_epsilon;
-  spec.hidden_dropout = s.hidden_dropout, spec.attention_dropout = s.attention_dropout;
-  spec.init_std = s.init_std, spec.output_init_std = output_std(s);
-  if (s.rotary) spec.rotary_frequencies = rotary_frequencies(s.scaling, s.head_dim);
-  return spec;
-}
-
-UnitPtr make_block(const Shape& shape, int64_t index, const std::shared_ptr<Rotary>& rotary, LayerFactory& layers) {
-  const BlockSpec spec = block_spec(shape, index);
+UnitPtr make_block(const Shape& shape, int64_t index, int64_t length, const Rotaries& rotaries, LayerFactory& layers) {
+  const BlockSpec spec = block_spec(shape, index, length);
+  std::shared_ptr<Rotary> rotary;
+  if (shape.turns(index)) rotary = shape.is_local(index) ? rotaries.local : rotaries.all;
   return layers.block(spec, layers, [&]() -> UnitPtr { return std::make_shared<Block>(shape, spec, rotary, layers); });
 }
 

@@ -1,10 +1,11 @@
-// Decoder-only transformers: GPT-2, Llama, Mistral and Qwen2 shapes, by options or from a Hugging Face folder. Reading
-// order: shape.h, then ends.cpp and block.cpp for the forward pass, hf_config.h for other people's files.
+// Decoder-only transformers, by options or from a Hugging Face folder. Reading order: shape.h, then ends.cpp and
+// block.cpp for the forward pass, family.h and hf_config.h for other people's files.
 #include <drivetrain/error.h>
 #include <drivetrain/model.h>
 #include <drivetrain/services.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "hf_config.h"
 #include "megatron_rules.h"
@@ -23,19 +24,27 @@ constexpr double kEmbeddingWork = 20;
 
 // Where the shape came from: options alone, or a folder that they agree with.
 struct Source {
-  explicit Source(const gpt::Options& options) {
-    if (!options.from) {
-      shape = gpt::shape_from_options(options);
-      return;
-    }
-    folder = gpt::read_folder(*options.from);
-    if (!folder)  // a checkpoint, which has weights alone
-      shape = gpt::shape_from_options(options);
-    else
+  explicit Source(const gpt::Options& options) : family(gpt::read_family(options.family)) {
+    if (options.from) folder = gpt::read_folder(*options.from, family);
+    if (folder) {
+      family = folder->family;
       shape = gpt::shape_from_folder(options, folder->shape, folder->path);
+    } else {  // options alone, or beside a checkpoint, which has weights alone
+      shape = gpt::shape_from_options(options, family ? gpt::family_options(*family, options.hidden_size) : Value());
+      check_family();
+    }
   }
+  gpt::FamilyPtr family;  // null: that of the shape
   Shape shape;
   std::optional<gpt::FolderConfig> folder;
+
+ private:
+  void check_family() const {
+    if (!family) return;
+    if (const std::string wrong = gpt::misfit(*family, shape); !wrong.empty())
+      throw fail(ErrorCode::config, "model/gpt: family ", family->title, " cannot say ", wrong,
+                 "\n   leave these options out, or the family");
+  }
 };
 
 class Gpt : public Model {
@@ -54,16 +63,27 @@ class Gpt : public Model {
     f.head_dim = s.head_dim, f.ffn_hidden_size = s.ffn, f.vocab_size = s.vocab, f.max_position_embeddings = s.positions;
     f.parameters = s.parameters();
     f.attention_dropout = s.attention_dropout, f.hidden_dropout = s.hidden_dropout;
+    f.attention_softcap = s.attention_softcap;
     f.flops_per_token_fixed = 6.0 * static_cast<double>(s.matrix_parameters());
-    f.flops_per_token_S = 6.0 * static_cast<double>(s.layers * s.heads * s.head_dim);
+    const double of_layer = 6.0 * static_cast<double>(s.heads * s.head_dim);
+    for (int64_t i = 0; i < s.layers; ++i) {
+      if (s.window_of(i) == 0)
+        f.flops_per_token_S += of_layer;
+      else if (f.windowed.empty())
+        f.windowed.push_back({s.window_of(i), of_layer});
+      else
+        f.windowed.front().flops_per_token_S += of_layer;
+    }
     f.flops_formula =
         "exact: 6 per parameter of a matrix product (output layer included, embeddings not) + causal attention 6 L H d "
         "S; "
         "backward counts twice forward, no recompute";
+    if (!f.windowed.empty()) f.flops_formula += concat("; a window of ", s.window, " where there is one");
     return f;
   }
 
   void plan(PlanContext& ctx) override {
+    plan_length(ctx);
     if (source_.folder)
       for (const auto& [key, why] : source_.folder->unknown)
         ctx.no_effect(concat("\"", key, "\" in ", source_.folder->path), why);
@@ -83,10 +103,14 @@ class Gpt : public Model {
   }
 
   std::vector<UnitPtr> build(LayerFactory& layers) override {
-    std::vector<UnitPtr> units = {gpt::make_embedding(shape_, layers)};
-    std::shared_ptr<gpt::Rotary> rotary;
-    if (shape_.rotary) rotary = std::make_shared<gpt::Rotary>(gpt::rotary_frequencies(shape_.scaling, shape_.head_dim));
-    for (int64_t i = 0; i < shape_.layers; ++i) units.push_back(gpt::make_block(shape_, i, rotary, layers));
+    std::vector<UnitPtr> units = {gpt::make_embedding(shape_, length_, layers)};
+    gpt::Rotaries rotaries;
+    const auto rotary = [&](const gpt::RotaryScaling& scaling) {
+      return std::make_shared<gpt::Rotary>(gpt::rotary_angles(scaling, shape_.rotary_dim(), length_));
+    };
+    if (shape_.rotary) rotaries.all = rotary(shape_.scaling);
+    if (shape_.local_base) rotaries.local = rotary({*shape_.local_base});
+    for (int64_t i = 0; i < shape_.layers; ++i) units.push_back(gpt::make_block(shape_, i, length_, rotaries, layers));
     units.push_back(gpt::make_head(shape_, shape_.tied ? units.front()->params().front() : nullptr, layers));
     return units;
   }
@@ -98,7 +122,9 @@ class Gpt : public Model {
     if (unit.name() == "head") return head;
     if (unit.name() == "embedding") return kEmbeddingWork * static_cast<double>(s.hidden);
     const double matrices = (static_cast<double>(s.matrix_parameters()) - head) / static_cast<double>(s.layers);
-    return matrices + static_cast<double>(s.heads * s.head_dim * s.positions);
+    const int64_t index = std::atoll(unit.name().c_str() + unit.name().find('.') + 1), window = s.window_of(index);
+    const double S = static_cast<double>(s.positions), w = static_cast<double>(window);
+    return matrices + static_cast<double>(s.heads * s.head_dim) * (window > 0 ? 2 * w - w * w / S : S);
   }
 
   WeightRules weight_rules(const std::string& format) const override {
@@ -108,18 +134,29 @@ class Gpt : public Model {
       throw fail(ErrorCode::config,
                  "model/gpt knows the weight formats \"hf\" (Hugging Face folders), \"megatron_core\" ",
                  "(Megatron-LM) and \"meta\" (torchtitan's Llama), not \"", format, "\"");
-    const gpt::Family family = source_.folder ? source_.folder->family : gpt::family_of(shape_);
-    WeightRules rules = gpt::weight_rules(family, shape_);
-    rules.config = gpt::write_config(family, shape_, source_.folder ? source_.folder->config : Value());
+    const gpt::FamilyPtr family = source_.family ? source_.family : gpt::family_of(shape_);
+    WeightRules rules = gpt::weight_rules(*family, shape_);
+    rules.config = gpt::write_config(*family, shape_, source_.folder ? source_.folder->config : Value());
     return rules;
   }
 
   std::string weights_folder() const override { return path_; }
 
  private:
+  // The angles of longrope depend on the length of the sequences at hand: those of the run, if they are known.
+  void plan_length(PlanContext& ctx) {
+    const gpt::RotaryScaling& scaling = shape_.scaling;
+    if (scaling.type != "longrope" || !ctx.run().seq_length.known()) return;
+    length_ = ctx.run().seq_length;
+    ctx.cost(concat("rope_type longrope turns by its ", length_ > scaling.original_positions ? "long" : "short",
+                    "_factor, since seq_length is ", length_, " and original_max_position_embeddings ",
+                    scaling.original_positions));
+  }
+
   const Source source_;
   const Shape& shape_ = source_.shape;
   const std::string path_;  // of the folder; empty: initial weights by rule
+  int64_t length_ = 0;      // of the run's sequences; 0: short ones
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "megatron_rules.h"
+#include "support/plugin_under_test.h"
 
 namespace drivetrain::gpt {
 namespace {
@@ -13,7 +14,9 @@ Shape shape_of(int64_t heads, int64_t groups, bool llama) {
   Shape s;
   s.layers = 2, s.heads = heads, s.groups = groups, s.head_dim = 6, s.hidden = 20, s.ffn = 28, s.vocab = 50;
   s.positions = 9;
-  if (llama) s.rms = s.rotary = true, s.bias = s.tied = false, s.activation = "swiglu";
+  if (llama)
+    s.rms = s.rotary = true, s.qkv_bias = s.proj_bias = s.mlp_bias = s.norm_bias = s.tied = false,
+    s.activation = "swiglu";
   return s;
 }
 
@@ -52,6 +55,15 @@ TEST(GptMegatron, queries_keys_and_values_stand_by_group) {
     for (int64_t g = 0; g < s.groups; ++g)
       for (int64_t c = 0; c < C; ++c) wanted.push_back((g * (each + 2) + each + value) * C + c);
   EXPECT_EQ(rows, wanted);
+}
+
+TEST(GptMegatron, what_its_files_have_no_place_for_is_refused_by_name) {
+  Shape s = shape_of(6, 2, true);
+  s.norms = NormPlacement::both, s.qk_norm = NormOver::head, s.window = 4, s.window_layers = {0, 1},
+  s.logit_softcap = 30;
+  const std::string refusal = test::error_of([&] { megatron_rules(s); });
+  for (const char* option : {"norm_placement", "qk_norm", "sliding_window", "final_logit_softcapping"})
+    EXPECT_NE(refusal.find(option), std::string::npos) << refusal;
 }
 
 }  // namespace

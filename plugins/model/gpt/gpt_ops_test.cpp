@@ -1,5 +1,6 @@
 // Activations and rotary embedding against the recorded float64 cases and the formulas of long-context scaling.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/gelu.h>
@@ -81,7 +82,7 @@ TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
     const int64_t B = x.size(0), S = x.size(1), H = x.size(2), D = x.size(3);
     RotaryScaling scaling;
     scaling.base = c.value.find("theta")->as_double();
-    Rotary rotary(rotary_frequencies(scaling, D));
+    Rotary rotary(rotary_angles(scaling, D, 0));
     // As many key as query heads: queries and keys get the case's values, values something else.
     const at::Tensor v = (x.detach() * 3).set_requires_grad(true);
     const auto flat = [&](const at::Tensor& t) { return t.reshape({B, S, H * D}); };
@@ -98,7 +99,7 @@ TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
 }
 
 TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
-  Rotary rotary(rotary_frequencies({}, 8));
+  Rotary rotary(rotary_angles({}, 8, 0));
   const at::Tensor one = test::normal_numbers({1, 1, 3 * 8}, 1).expand({1, 12, 24}).contiguous();
   const auto [q, k, v] = rotary.apply(one, 1, 1, Columns({{0, 12}}));
   const auto score = [&](int64_t i, int64_t j) { return (q[0][i] * k[0][j]).sum().item<double>(); };
@@ -108,7 +109,7 @@ TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
 
 // Slices as ranks of a context-parallel run have them: two of them, in any order, of a longer sequence.
 TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
-  Rotary rotary(rotary_frequencies({}, 8));
+  Rotary rotary(rotary_angles({}, 8, 0));
   const at::Tensor x = test::normal_numbers({2, 12, (2 + 2 * 1) * 8}, 3).set_requires_grad(true);
   const auto slice = [](const at::Tensor& t, const std::vector<RowRange>& ranges) {
     Tensors parts;
@@ -136,8 +137,50 @@ TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
             "model/gpt: 6 positions for q, k and v of shape [2, 12, 32]");
 }
 
+TEST(Rotary, a_part_of_each_head_turns_as_a_head_of_that_size_and_the_rest_passes) {
+  Rotary rotary(rotary_angles({}, 6, 0));
+  const at::Tensor x = test::normal_numbers({2, 9, 4, 10}, 4).set_requires_grad(true);
+  const at::Tensor y = rotary.turn(x, Columns({{0, 9}})),
+                   head = rotary.turn(x.narrow(3, 0, 6).contiguous(), Columns({{0, 9}}));
+  EXPECT_TRUE(at::equal(y.narrow(3, 0, 6), head));
+  EXPECT_TRUE(at::equal(y.narrow(3, 6, 4), x.narrow(3, 6, 4)));
+  // The backward of a turn is the turn back.
+  y.backward(y.detach());
+  EXPECT_TRUE(at::allclose(x.grad(), x, 1e-12, 1e-12));
+}
+
+// By its paper: pairs that turn more than beta_fast times within the original context stay, those that turn less than
+// beta_slow times are stretched; cosine and sine grow by 0.1 ln(factor) + 1.
+TEST(Rotary, yarn_keeps_fast_pairs_and_stretches_slow_ones) {
+  RotaryScaling scaling{10000, "yarn", 8};
+  scaling.original_positions = 4096;
+  const RotaryAngles scaled = rotary_angles(scaling, 128, 0), plain = rotary_angles({10000}, 128, 0);
+  EXPECT_NEAR(scaled.scale, 0.1 * std::log(8.) + 1, 1e-15);
+  size_t kept = 0, stretched = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    const double turns = 4096 * plain.frequencies[i] / (2 * std::numbers::pi),
+                 ratio = scaled.frequencies[i] / plain.frequencies[i];
+    EXPECT_TRUE(ratio <= 1 && ratio >= 1. / 8 - 1e-12) << i;
+    if (turns > 40) kept += ratio == 1;
+    if (turns < 0.8) stretched += std::abs(ratio - 1. / 8) < 1e-12;
+    EXPECT_TRUE((turns <= 40 || ratio == 1) && (turns >= 0.8 || std::abs(ratio - 1. / 8) < 1e-12)) << i;
+  }
+  EXPECT_TRUE(kept > 5 && stretched > 5);
+}
+
+TEST(Rotary, longrope_goes_by_the_length_at_hand) {
+  RotaryScaling scaling{10000, "longrope", 4};
+  scaling.short_factor = {1, 2}, scaling.long_factor = {3, 5}, scaling.original_positions = 16;
+  const auto plain = rotary_angles({10000}, 4, 0).frequencies;
+  for (const auto& [length, factors] : {std::pair{int64_t{16}, scaling.short_factor}, {17, scaling.long_factor}}) {
+    const RotaryAngles angles = rotary_angles(scaling, 4, length);
+    for (size_t i = 0; i < 2; ++i) EXPECT_DOUBLE_EQ(angles.frequencies[i], plain[i] / factors[i]) << length;
+    EXPECT_NEAR(angles.scale, std::sqrt(1 + std::log(4.) / std::log(16.)), 1e-15);
+  }
+}
+
 TEST(Rotary, sixteen_bit_activations_are_turned_in_float32) {
-  Rotary rotary(rotary_frequencies({}, 8));
+  Rotary rotary(rotary_angles({}, 8, 0));
   const at::Tensor x = test::normal_numbers({2, 9, (4 + 2 * 2) * 8}, 2).to(at::kBFloat16);
   const auto wide = rotary.apply(x.to(at::kFloat), 4, 2, Columns({{0, 9}}));
   const auto narrow = rotary.apply(x, 4, 2, Columns({{0, 9}}));
@@ -148,8 +191,9 @@ TEST(Rotary, sixteen_bit_activations_are_turned_in_float32) {
 
 // Llama 3.1's rule in its own words: by wavelength.
 TEST(Rotary, llama3_scaling_follows_wavelengths) {
-  RotaryScaling scaling{500000, true, 8, 1, 4, 8192};
-  const auto scaled = rotary_frequencies(scaling, 128), plain = rotary_frequencies({500000}, 128);
+  RotaryScaling scaling{500000, "llama3", 8, 1, 4};
+  scaling.original_positions = 8192;
+  const auto scaled = rotary_angles(scaling, 128, 0).frequencies, plain = rotary_angles({500000}, 128, 0).frequencies;
   for (size_t i = 0; i < plain.size(); ++i) {
     const double wavelength = 2 * std::numbers::pi / plain[i];
     double wanted = plain[i];

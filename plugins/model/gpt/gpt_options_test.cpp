@@ -68,7 +68,12 @@ TEST(GptFacts, count_what_is_built) {
         std::string(R"(, "add_bias": false, "add_qkv_bias": true, "num_query_groups": 2)"),
         std::string(R"(, "activation": "swiglu", "kv_channels": 24)"),
         std::string(R"(, "position_embedding_type": "rope", "normalization": "rmsnorm")"),
-        std::string(R"(, "untie_embeddings_and_output_weights": true, "ffn_hidden_size": 37)")}) {
+        std::string(R"(, "untie_embeddings_and_output_weights": true, "ffn_hidden_size": 37)"),
+        std::string(R"(, "norm_placement": "after", "qk_norm": "heads", "num_query_groups": 2)"),
+        std::string(R"(, "norm_placement": "both", "qk_norm": "head", "kv_channels": 24, "normalization": "rmsnorm")"),
+        std::string(R"(, "norm_gain": false, "norm_bias": false, "add_bias": false, "add_mlp_bias": true)"),
+        std::string(
+            R"(, "norm_bias": false, "use_parallel_residual": true, "add_bias": false, "add_proj_bias": true)")}) {
     const auto model = gpt_of(sizes + more);
     const BuiltModel built(*model);
     int64_t count = 0;
@@ -97,7 +102,8 @@ TEST(GptOptions, resolved_options_are_complete_and_give_the_same_model) {
     const Value resolved = table.to_value(table.parse(parse_json(options, "t"), "model/gpt", "params", problems).get());
     const bool from = options.find("from") != std::string::npos;  // rope that is not stretched; else learned positions
     for (const Value::Member& m : resolved.members())
-      EXPECT_EQ(m.value.is_null(), m.key == "rope_scaling" || (!from && (m.key == "from" || m.key == "rotary_base")))
+      EXPECT_EQ(m.value.is_null(), m.key == "rope_scaling" || m.key == "family" || m.key == "rotary_local_base" ||
+                                       (!from && (m.key == "from" || m.key == "rotary_base")))
           << m.key;
     const auto again = make_plugin_from<Model>(host, "gpt", resolved), once = make_plugin<Model>(host, "gpt", options);
     EXPECT_EQ(again->facts().parameters, once->facts().parameters);
@@ -128,6 +134,33 @@ TEST(GptOptions, sizes_that_do_not_fit_are_refused) {
                  "ffn_hidden_size has no default for swiglu with hidden_size 8");
   expect_refused(R"("hidden_size": 64, "num_attention_heads": 4, "rotary_base": 1e4)" + rest,
                  "rotary_base is set, but position_embedding_type is learned");
+}
+
+TEST(GptOptions, switches_that_do_not_go_together_are_refused) {
+  const std::string rope = std::string(kTiny) + R"(, "position_embedding_type": "rope")";
+  expect_refused(rope + R"(, "rotary_percent": 0.2)", "rotary_percent 0.2 of the head dimension (kv_channels) 16 is 3");
+  expect_refused(rope + R"(, "rotary_layers": [1])",
+                 "rotary_layers has 1 entries; it needs one for each of num_layers 2");
+  expect_refused(rope + R"(, "window_layers": [1, 0])", "window_layers need sliding_window");
+  expect_refused(rope + R"(, "normalization": "rmsnorm", "norm_bias": true)", "an rmsnorm has no bias");
+  expect_refused(rope + R"(, "norm_placement": "both", "use_parallel_residual": true)", "needs norm_placement before");
+  expect_refused(std::string(kTiny) + R"(, "rotary_local_base": 1e4)", "need position_embedding_type rope");
+  expect_refused(rope + R"(, "rope_scaling": {"rope_type": "longrope", "short_factor": [1], "long_factor": [2]})",
+                 "rope_scaling has 1 factors of longrope, but 8 pairs turn");
+  for (const char* added : {"rotary_percent", "embedding_multiplier", "rotary_base"})
+    EXPECT_EQ(refusal(rope + concat(", \"", added, "\": 1")), "") << added;
+}
+
+TEST(GptFacts, windows_are_told_with_their_share_of_the_work) {
+  const auto facts = [](const std::string& more) { return gpt_of(std::string(kTiny) + more)->facts(); };
+  const ModelFacts whole = facts(""), one = facts(R"(, "sliding_window": 16, "window_layers": [1, 0])");
+  ASSERT_EQ(one.windowed.size(), 1u);
+  EXPECT_EQ(one.windowed[0].window, 16);
+  EXPECT_EQ(one.windowed[0].flops_per_token_S + one.flops_per_token_S, whole.flops_per_token_S);
+  EXPECT_EQ(one.flops_per_token(16), whole.flops_per_token(16));
+  EXPECT_LT(one.flops_per_token(64), whole.flops_per_token(64));
+  EXPECT_TRUE(facts(R"(, "sliding_window": 64)").windowed.empty()) << "no position is beyond it";
+  EXPECT_EQ(facts(R"(, "attn_logit_softcapping": 50)").attention_softcap, 50);
 }
 
 TEST(GptOptions, zero_sizes_are_refused) {

@@ -96,6 +96,16 @@ TEST(GptEmbedding, counts_the_length_of_a_sequence_over_all_its_ranks) {
             "model/gpt: a sequence of 17 tokens is longer than max_position_embeddings 16");
 }
 
+TEST(GptEmbedding, refuses_texts_that_the_short_factors_of_longrope_are_not_for) {
+  const auto model = gpt(small(R"(, "position_embedding_type": "rope", "rope_scaling": {"rope_type": "longrope",
+      "short_factor": [1, 1, 1], "long_factor": [2, 2, 2], "original_max_position_embeddings": 8})"));
+  BuiltModel built(*model);
+  built.fill_by_rule();
+  built.forward(tokens(1, 8), {});
+  EXPECT_NE(error_of([&] { built.forward(tokens(1, 9), {}); }).find("a text of 9 tokens is longer than the 8 of"),
+            std::string::npos);
+}
+
 // The model's own blocks; the others have a suite of theirs.
 TEST(GptBlock, computes_regions_again_to_the_bit) {
   for (const char* more : {R"(, "attention_dropout": 0.2)",

@@ -7,122 +7,141 @@
 namespace drivetrain::gpt {
 namespace {
 
-constexpr const char* kOfAny[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
-constexpr const char* kOfLlama3[] = {"factor", "low_freq_factor", "high_freq_factor",
-                                     "original_max_position_embeddings"};
+constexpr const char* kDiffer =
+    ": old and new spelling of one fact, which differ\n   keep the one that the weights were trained with";
 
-template <size_t count>
-bool is_one_of(const std::string& key, const char* const (&list)[count]) {
-  return std::find(std::begin(list), std::end(list), key) != std::end(list);
+const Value* member_of(const Value* group, const char* name) {
+  const Value* const found = group && group->is_object() ? group->find(name) : nullptr;
+  return found && !found->is_null() ? found : nullptr;
 }
 
-class Group {
- public:
-  Group(const Value& value, std::string where) : value_(value), where_(std::move(where)) {
-    if (!value.is_object()) throw wrong("is ", value.to_json(), "; it has to be an object or null");
-  }
-  const Value* find(const char* key) const {
-    const Value* const v = value_.find(key);
-    return v && !v->is_null() ? v : nullptr;
-  }
-  double number(const char* key) const { return find(key)->as_double(); }
+// Gemma 3 and OLMo 3: one group for each type of layer.
+bool is_by_layer(const Value* group) {
+  return member_of(group, "full_attention") || member_of(group, "sliding_attention");
+}
 
-  std::string type() const {
-    const Value *fresh = find("rope_type"), *old = find("type");
-    if (fresh && old && !(*fresh == *old))
-      throw wrong("rope_type is ", fresh->to_json(), " and type is ", old->to_json(),
-                  ": two spellings of one fact, which differ");
-    return fresh ? fresh->as_string() : old ? old->as_string() : "default";
-  }
-  void check_keys(const std::string& type) const {
-    for (const Value::Member& member : value_.members())
-      if (!member.value.is_null() && !is_one_of(member.key, kOfAny) &&
-          !(type == "llama3" && is_one_of(member.key, kOfLlama3)))
-        throw wrong("\"", member.key, "\": ", member.value.to_json(), " is not known for rope_type ", type);
-    if (find("partial_rotary_factor") && number("partial_rotary_factor") != 1)
-      throw wrong("\"partial_rotary_factor\": ", find("partial_rotary_factor")->to_json(),
-                  " is not supported: rotary embeddings turn whole heads");
-  }
-  template <class... Parts>
-  Error wrong(const Parts&... parts) const {
-    return fail(ErrorCode::config, "model/gpt: ", where_, " ", parts...);
+struct Rope {
+  const HfReader& reader;
+  const Family::Rope& rule;
+  int64_t positions;
+  const Value *fresh = reader.find("rope_parameters"), *old = reader.find("rope_scaling");
+  const Value* local = nullptr;  // of fresh, for layers with a window
+
+  // The value of a number that may stand in either group or in a key of its own; all have to agree.
+  double number(const char* name, const std::string& key, double otherwise) const {
+    const Value* first = nullptr;
+    std::string first_place;
+    const std::pair<std::string, const Value*> places[] = {{"rope_parameters", member_of(fresh, name)},
+                                                           {"rope_scaling", member_of(old, name)},
+                                                           {name, reader.find(name)},
+                                                           {key, key.empty() ? nullptr : reader.find(key)}};
+    for (const auto& [place, value] : places) {
+      if (!value) continue;
+      if (first && first->as_double() != value->as_double())
+        throw reader.wrong(name, " is ", first->to_json(), " in ", first_place, " and ", value->to_json(), " in ",
+                           place, kDiffer);
+      if (!first) first = value, first_place = place;
+    }
+    return first ? first->as_double() : otherwise;
   }
 
- private:
-  const Value& value_;
-  const std::string where_;
+  RotaryScaling scaling(double base) const {
+    RotaryScaling plain;
+    plain.base = base;
+    const Value* const outside = reader.find("original_max_position_embeddings");
+    const auto original = outside ? std::optional(outside->as_int()) : rule.original;
+    for (const Value* group : {fresh, old})
+      if (const Value* const inside = member_of(group, "original_max_position_embeddings");
+          inside && outside && inside->as_int() != outside->as_int())
+        throw reader.wrong("original_max_position_embeddings is ", outside->to_json(), " and ", inside->to_json(),
+                           " beside the factors of rope", kDiffer);
+    const auto read = [&](const Value* group, const char* key) {
+      return group ? read_scaling(*group, plain, positions, original, concat(reader.path(), ": ", key)) : plain;
+    };
+    const RotaryScaling by_fresh = read(fresh, "rope_parameters"), by_old = read(old, "rope_scaling");
+    if (fresh && old && !same_scaling(by_fresh, by_old))
+      throw reader.wrong("rope_parameters is ", fresh->to_json(), " and rope_scaling is ", old->to_json(), kDiffer);
+    return fresh ? by_fresh : by_old;
+  }
+
+  double local_base(double base) const {
+    if (local) {
+      const RotaryScaling of_local =
+          read_scaling(*local, {}, positions, {}, concat(reader.path(), ": rope_parameters"));
+      if (of_local.type != "default")
+        throw reader.wrong("rope_parameters: \"sliding_attention\": ", local->to_json(),
+                           " is not supported: rope of layers with a window is not stretched");
+    }
+    const Value *const in_group = member_of(local, "rope_theta"), *const key = reader.find("rope_local_base_freq");
+    if (in_group && key && in_group->as_double() != key->as_double())
+      throw reader.wrong("rope_local_base_freq is ", key->to_json(), " and rope_parameters is ",
+                         reader.find("rope_parameters")->to_json(), kDiffer);
+    return in_group ? in_group->as_double() : key ? key->as_double() : rule.local_base.value_or(base);
+  }
 };
 
-bool same_scaling(const RotaryScaling& a, const RotaryScaling& b) {
-  return a.base == b.base && scaling_value(a) == scaling_value(b);
+Value sorted(Value group) {
+  auto& members = group.members();
+  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return group;
+}
+
+// What transformers 5 calls rope_parameters.
+Value parameters(const Family::Rope& rule, const Shape& s) {
+  Value group = scaling_value(s.scaling);
+  if (group.is_null()) group.set("rope_type", "default");
+  group.set("rope_theta", s.scaling.base);
+  if (rule.percent) group.set("partial_rotary_factor", s.rotary_percent);
+  if (!rule.local) return sorted(group);
+  Value both = Value::object(), local = Value::object();
+  local.set("rope_theta", s.local_base.value_or(s.scaling.base)), local.set("rope_type", "default");
+  both.set("full_attention", sorted(group)), both.set("sliding_attention", local);
+  return both;
+}
+
+// transformers 4 takes three keys of longrope and no more.
+Value old_scaling(const RotaryScaling& r) {
+  Value group = scaling_value(r);
+  if (r.type != "longrope") return group;
+  for (const char* key : {"factor", "original_max_position_embeddings", "rope_type"}) group.erase(key);
+  group.set("type", "longrope");
+  return group;
 }
 
 }  // namespace
 
-RotaryScaling read_scaling(const Value& value, const RotaryScaling& base, int64_t positions, const std::string& where) {
-  const Group group(value, where);
-  RotaryScaling r = base;
-  r.llama3 = false;
-  if (group.find("rope_theta")) r.base = group.number("rope_theta");
-  const std::string type = group.type();
-  if (type != "default" && type != "llama3")
-    throw group.wrong("rope_type \"", type, "\" is not supported; known are default and llama3");
-  group.check_keys(type);
-  if (type == "default") return r;
-  r.llama3 = true;
-  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"})
-    if (!group.find(key)) throw group.wrong("rope_type llama3 needs \"", key, "\"");
-  r.factor = group.number("factor");
-  r.low_freq_factor = group.number("low_freq_factor"), r.high_freq_factor = group.number("high_freq_factor");
-  const Value* const original = group.find("original_max_position_embeddings");
-  r.original_positions = original ? original->as_int() : positions;
-  if (r.factor < 1 || r.low_freq_factor <= 0 || r.high_freq_factor <= r.low_freq_factor)
-    throw group.wrong("rope_type llama3 needs factor >= 1 and 0 < low_freq_factor < high_freq_factor");
-  return r;
+void read_rope(const HfReader& reader, Value& options) {
+  const Family::Rope& rule = *reader.family().rope;
+  const Value* const positions = options.find("max_position_embeddings");
+  Rope rope{reader, rule, positions ? positions->as_int() : 0};
+  if (is_by_layer(rope.fresh)) {
+    reader.refuse_if(!rule.local, "rope_parameters", "all layers of this family have the same angles");
+    rope.local = member_of(rope.fresh, "sliding_attention"), rope.fresh = member_of(rope.fresh, "full_attention");
+  }
+  const RotaryScaling scaling = rope.scaling(rope.number("rope_theta", rule.theta_key, rule.theta));
+  options.set("rotary_base", scaling.base), options.set("rope_scaling", scaling_value(scaling));
+  const double percent = rope.number("partial_rotary_factor", rule.percent_key, rule.percent.value_or(1));
+  if (!rule.percent && percent != 1)
+    throw reader.wrong("\"partial_rotary_factor\": ", Value(percent).to_json(),
+                       " is not supported: rope turns whole heads");
+  options.set("rotary_percent", percent);
+  // Layers without a window do not read it.
+  const Value* const windows = options.find("window_layers");
+  if (rule.local && windows && !windows->items().empty())
+    options.set("rotary_local_base", rope.local_base(scaling.base));
 }
 
-RotaryScaling read_rope(const HfReader& reader, int64_t positions) {
-  RotaryScaling plain;
-  const Value *fresh = reader.find("rope_parameters"), *old = reader.find("rope_scaling");
-  const Value* const theta = reader.find("rope_theta");
-  const auto base_in = [](const Value* group) {
-    const Value* const found = group && group->is_object() ? group->find("rope_theta") : nullptr;
-    return found && !found->is_null() ? found : nullptr;
+void write_rope(const Family& family, const Shape& s, Value& c) {
+  if (!family.rope) return;
+  const Family::Rope& rule = *family.rope;
+  const auto add = [&](const std::string& key, const Value& value) {
+    if (!key.empty() && (!c.find(key) || c.find(key)->is_null())) c.set(key, value);
   };
-  // Where only one of them has a base, it is that of both.
-  const Value* const given = base_in(fresh) ? base_in(fresh) : base_in(old) ? base_in(old) : theta;
-  if (given) plain.base = given->as_double();
-  const auto read = [&](const Value* group, const char* key) {
-    return group ? read_scaling(*group, plain, positions, concat(reader.path(), ": ", key)) : plain;
-  };
-  const RotaryScaling by_fresh = read(fresh, "rope_parameters"), by_old = read(old, "rope_scaling");
-  const char* const differ =
-      ": old and new spelling of one fact, which differ\n   keep the one that the weights were trained with";
-  if (fresh && old && !same_scaling(by_fresh, by_old))
-    throw reader.wrong("rope_parameters is ", fresh->to_json(), " and rope_scaling is ", old->to_json(), differ);
-  if (theta && theta->as_double() != plain.base)
-    throw reader.wrong("rope_theta is ", theta->to_json(), " and ", fresh ? "rope_parameters is " : "rope_scaling is ",
-                       (fresh ? fresh : old)->to_json(), differ);
-  return fresh ? by_fresh : by_old;
-}
-
-Value scaling_value(const RotaryScaling& r) {
-  Value rope;
-  if (!r.llama3) return rope;
-  rope.set("factor", r.factor);
-  rope.set("high_freq_factor", r.high_freq_factor);
-  rope.set("low_freq_factor", r.low_freq_factor);
-  rope.set("original_max_position_embeddings", r.original_positions);
-  rope.set("rope_type", "llama3");
-  return rope;
-}
-
-Value rope_parameters(const RotaryScaling& r) {
-  Value rope = scaling_value(r);
-  if (rope.is_null()) rope.set("rope_type", "default");
-  rope.set("rope_theta", r.base);
-  std::sort(rope.members().begin(), rope.members().end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-  return rope;
+  add("rope_parameters", parameters(rule, s));
+  add("rope_theta", s.scaling.base), add(rule.theta_key, s.scaling.base), add("rope_scaling", old_scaling(s.scaling));
+  if (rule.percent) add(rule.percent_key.empty() ? "partial_rotary_factor" : rule.percent_key, s.rotary_percent);
+  if (rule.local_base) add("rope_local_base_freq", s.local_base.value_or(*rule.local_base));
+  if (s.scaling.type == "longrope") add("original_max_position_embeddings", s.scaling.original_positions);
 }
 
 }  // namespace drivetrain::gpt

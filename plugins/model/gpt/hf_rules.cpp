@@ -1,97 +1,98 @@
-// Our parameters and their places in Hugging Face folders, as data.
+// Our parameters and their places in Hugging Face folders, by the names of a family.
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/layers/block_layers.h>
+
+#include "block_spec.h"
 #include "hf_config.h"
 
 namespace drivetrain::gpt {
 namespace {
 
-// Appends rules for one layer's weight and bias; `parts` are foreign names without ".weight".
+std::string with_number(std::string name, int64_t block) {
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(block));
+  return name;
+}
+
 class RuleList {
  public:
-  explicit RuleList(WeightRules& rules) : rules_(rules) {}
-  void weight(const std::string& ours, const std::vector<WeightPart>& parts, bool transposed = false) {
-    add(ours, ".weight", parts, transposed);
+  RuleList(const Family& family, const Shape& shape) : family_(family), s(shape) {
+    rules.prefix = family.prefix;
+    rules.ignored = family.ignored;
   }
-  void bias(const std::string& ours, const std::vector<WeightPart>& parts) { add(ours, ".bias", parts, false); }
+
+  // `layer`: "block.{}.attn.qkv" of `block`; `rows`: of its weight or bias, `suffix`.
+  void add(const std::string& layer, int64_t block, const std::string& suffix, int64_t rows) {
+    const std::vector<FamilyTensor>* const theirs = family_.find_tensor(layer);
+    if (!theirs)
+      throw fail(ErrorCode::config, "model/gpt: the family ", family_.title, " has no tensor for ",
+                 with_number(layer, block), suffix);
+    WeightRule rule{with_number(layer, block) + suffix, {}, (*theirs)[0].transposed && suffix == ".weight"};
+    const std::vector<int64_t> sizes = part_sizes(layer, rows, theirs->size());
+    for (size_t i = 0; i < theirs->size(); ++i) {
+      const FamilyTensor& t = (*theirs)[i];
+      const WeightPart part = named(with_number(t.name, block) + suffix, sizes[i]);
+      if (t.by_group)
+        add_groups(part, rule.parts);
+      else
+        rule.parts.push_back(part);
+    }
+    rules.rules.push_back(std::move(rule));
+  }
+
+  WeightPart named(const std::string& name, int64_t rows) const {
+    const std::string& prefix = family_.prefix;
+    if (!prefix.empty() && name.starts_with(prefix)) return {name.substr(prefix.size()), rows};
+    return {name, rows, false};
+  }
+
+  WeightRules rules;
 
  private:
-  void add(const std::string& ours, const char* suffix, std::vector<WeightPart> parts, bool transposed) {
-    for (WeightPart& part : parts) part.name += suffix;
-    rules_.rules.push_back({ours + suffix, std::move(parts), transposed});
+  // Of the tensors that share a parameter: queries, keys, values; or gate and up.
+  std::vector<int64_t> part_sizes(const std::string& layer, int64_t rows, size_t tensors) const {
+    if (tensors == 1) return {rows};
+    const int64_t kv = s.groups * s.head_dim;
+    if (layer == "block.{}.attn.qkv" && tensors == 3) return {s.heads * s.head_dim, kv, kv};
+    if (layer == "block.{}.mlp.fc" && tensors == 2 && s.gated()) return {s.ffn, s.ffn};
+    throw fail(ErrorCode::config, "model/gpt: the family ", family_.title, " has ", tensors, " tensors for ", layer,
+               "; 3 are queries, keys and values, 2 a gate and what it multiplies");
   }
-  WeightRules& rules_;
+
+  // Ours are all queries, all keys, all values; theirs go by group: its H / G queries, its key, its value.
+  void add_groups(const WeightPart& whole, std::vector<WeightPart>& parts) const {
+    const int64_t queries = s.heads / s.groups * s.head_dim, group = queries + 2 * s.head_dim;
+    const auto add = [&](int64_t first, int64_t rows) {
+      for (int64_t g = 0; g < s.groups; ++g) parts.push_back({whole.name, rows, whole.prefixed, g * group + first});
+    };
+    add(0, queries), add(queries, s.head_dim), add(queries + s.head_dim, s.head_dim);
+  }
+
+  const Family& family_;
+  const Shape& s;
 };
-
-void gpt2_block(RuleList& list, int64_t i, const Shape& s) {
-  const std::string ours = concat("block.", i, "."), theirs = concat("h.", i, ".");
-  const auto norm = [&](const char* our_name, const char* their_name) {
-    list.weight(ours + our_name, {{theirs + their_name, s.hidden}});
-    list.bias(ours + our_name, {{theirs + their_name, s.hidden}});
-  };
-  // Conv1D keeps [in, out].
-  const auto matrix = [&](const char* our_name, const char* their_name, int64_t out) {
-    list.weight(ours + our_name, {{theirs + their_name, out}}, true);
-    list.bias(ours + our_name, {{theirs + their_name, out}});
-  };
-  norm("norm1", "ln_1");
-  matrix("attn.qkv", "attn.c_attn", s.qkv_width());
-  matrix("attn.proj", "attn.c_proj", s.hidden);
-  norm("norm2", "ln_2");
-  matrix("mlp.fc", "mlp.c_fc", s.ffn);
-  matrix("mlp.proj", "mlp.c_proj", s.hidden);
-}
-
-WeightRules gpt2_rules(const Shape& s) {
-  WeightRules rules;
-  RuleList list(rules);
-  rules.prefix = "transformer.";
-  rules.ignored = {R"(h\.[0-9]+\.attn\.(masked_)?bias)"};
-  list.weight("embedding.word", {{"wte", s.vocab}});
-  list.weight("embedding.position", {{"wpe", s.positions}});
-  for (int64_t i = 0; i < s.layers; ++i) gpt2_block(list, i, s);
-  list.weight("final_norm", {{"ln_f", s.hidden}});
-  list.bias("final_norm", {{"ln_f", s.hidden}});
-  return rules;
-}
-
-void llama_block(RuleList& list, int64_t i, const Shape& s) {
-  const std::string ours = concat("block.", i, "."), theirs = concat("layers.", i, ".");
-  const int64_t q = s.heads * s.head_dim, kv = s.groups * s.head_dim;
-  const std::vector<WeightPart> qkv = {
-      {theirs + "self_attn.q_proj", q}, {theirs + "self_attn.k_proj", kv}, {theirs + "self_attn.v_proj", kv}};
-  const std::vector<WeightPart> gate_up = {{theirs + "mlp.gate_proj", s.ffn}, {theirs + "mlp.up_proj", s.ffn}};
-  const auto matrix = [&](const char* our_name, const std::vector<WeightPart>& parts, bool bias) {
-    list.weight(ours + our_name, parts);
-    if (bias) list.bias(ours + our_name, parts);
-  };
-  list.weight(ours + "norm1", {{theirs + "input_layernorm", s.hidden}});
-  matrix("attn.qkv", qkv, s.any_qkv_bias());
-  matrix("attn.proj", {{theirs + "self_attn.o_proj", s.hidden}}, s.bias);
-  list.weight(ours + "norm2", {{theirs + "post_attention_layernorm", s.hidden}});
-  matrix("mlp.fc", gate_up, s.bias);
-  matrix("mlp.proj", {{theirs + "mlp.down_proj", s.hidden}}, s.bias);
-}
-
-WeightRules llama_rules(const Shape& s) {
-  WeightRules rules;
-  RuleList list(rules);
-  rules.prefix = "model.";
-  rules.ignored = {R"((layers\.[0-9]+\.self_attn\.)?rotary_emb\.inv_freq)"};
-  list.weight("embedding.word", {{"embed_tokens", s.vocab}});
-  for (int64_t i = 0; i < s.layers; ++i) llama_block(list, i, s);
-  list.weight("final_norm", {{"norm", s.hidden}});
-  return rules;
-}
 
 }  // namespace
 
-WeightRules weight_rules(Family family, const Shape& s) {
-  WeightRules rules = family == Family::gpt2 ? gpt2_rules(s) : llama_rules(s);
-  // The output layer stands outside the prefix.
-  if (s.tied)
-    rules.tied = {{"lm_head.weight", "embedding.word.weight"}};
-  else
-    rules.rules.push_back({"head.weight", {{"lm_head.weight", s.vocab, false}}, false});
-  return rules;
+WeightRules weight_rules(const Family& family, const Shape& s) {
+  RuleList list(family, s);
+  list.add("embedding.word", 0, ".weight", s.vocab);
+  if (!s.rotary) list.add("embedding.position", 0, ".weight", s.positions);
+  for (int64_t i = 0; i < s.layers; ++i)
+    for (const LayerTensor& t : block_tensors(s, i)) {
+      const std::string own = concat("block.", i, "."), name = t.name.substr(own.size());
+      const size_t dot = name.rfind('.');
+      list.add("block.{}." + name.substr(0, dot), i, name.substr(dot), t.rows);
+    }
+  const NormSpec last = final_norm_spec(s);
+  if (last.gain) list.add("final_norm", 0, ".weight", s.hidden);
+  if (last.bias) list.add("final_norm", 0, ".bias", s.hidden);
+  if (!s.tied) {
+    list.add("head", 0, ".weight", s.vocab);
+  } else if (const auto* const head = family.find_tensor("head")) {
+    const WeightPart part = list.named(head->front().name + ".weight", s.vocab);
+    list.rules.tied = {{part.name, "embedding.word.weight"}};
+  }
+  return list.rules;
 }
 
 }  // namespace drivetrain::gpt

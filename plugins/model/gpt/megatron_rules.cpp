@@ -2,9 +2,7 @@
 // C head size, H query heads, G key/value heads.
 #include "megatron_rules.h"
 
-#include <cmath>
-
-#include "hf_rope.h"
+#include <drivetrain/error.h>
 
 namespace drivetrain::gpt {
 namespace {
@@ -38,11 +36,11 @@ class Rules {
   void block(int64_t i) {
     const std::string ours = concat("block.", i, "."), theirs = concat("decoder.layers.", i, ".");
     norm(ours + "norm1", theirs + "input_layernorm");
-    layer(ours + "attn.qkv", qkv(theirs + "self_attention.linear_qkv"), s.any_qkv_bias());
-    layer(ours + "attn.proj", {{theirs + "self_attention.linear_proj", s.hidden}}, s.bias);
+    layer(ours + "attn.qkv", qkv(theirs + "self_attention.linear_qkv"), s.qkv_bias);
+    layer(ours + "attn.proj", {{theirs + "self_attention.linear_proj", s.hidden}}, s.proj_bias);
     norm(ours + "norm2", theirs + "pre_mlp_layernorm");
-    layer(ours + "mlp.fc", {{theirs + "mlp.linear_fc1", s.fc_width()}}, s.bias);  // gated: gate, then up, as ours
-    layer(ours + "mlp.proj", {{theirs + "mlp.linear_fc2", s.hidden}}, s.bias);
+    layer(ours + "mlp.fc", {{theirs + "mlp.linear_fc1", s.fc_width()}}, s.mlp_bias);  // gated: gate, then up, as ours
+    layer(ours + "mlp.proj", {{theirs + "mlp.linear_fc2", s.hidden}}, s.mlp_bias);
   }
 
   // One row per token, padded to a multiple of 128 times the tensor ranks.
@@ -52,9 +50,34 @@ class Rules {
   WeightRules rules;
 };
 
+// Options that Megatron-LM's files have no place for.
+std::string beyond(const Shape& s) {
+  std::string list;
+  const auto add_if = [&](bool is_there, const char* option) {
+    if (is_there) list += concat(list.empty() ? "" : ", ", option);
+  };
+  add_if(s.norms != NormPlacement::before, "norm_placement"), add_if(!s.norm_gain, "norm_gain");
+  add_if(!s.rms && !s.norm_bias, "norm_bias"), add_if(s.norm_offset != 0, "norm_offset"),
+      add_if(s.qk_norm.has_value(), "qk_norm");
+  add_if(s.parallel, "use_parallel_residual");
+  add_if(s.proj_bias != s.mlp_bias || (s.mlp_bias && !s.qkv_bias), "biases in only some of the linear layers");
+  add_if(s.rotary_percent != 1, "rotary_percent"), add_if(!s.rotary_layers.empty(), "rotary_layers");
+  add_if(s.scaling.type != "default" && s.scaling.type != "llama3", "rope_scaling");
+  bool slides = false;
+  for (int64_t i = 0; i < s.layers; ++i) slides = slides || s.window_of(i) > 0;
+  add_if(slides, "sliding_window"), add_if(s.local_base.has_value(), "rotary_local_base");
+  add_if(s.embedding_scale != 1, "embedding_multiplier"), add_if(s.residual_scale != 1, "residual_multiplier");
+  add_if(s.logit_divisor != 1, "logits_scaling"), add_if(s.attention_softcap > 0, "attn_logit_softcapping");
+  add_if(s.logit_softcap > 0, "final_logit_softcapping");
+  return list;
+}
+
 }  // namespace
 
 WeightRules megatron_rules(const Shape& s) {
+  if (const std::string options = beyond(s); !options.empty())
+    throw fail(ErrorCode::config, "model/gpt: Megatron-LM's checkpoints are read and written without ", options,
+               "\n   use a Hugging Face folder (\"from\", or the run's final/)");
   Rules list(s);
   list.layer("embedding.word", {list.vocabulary("embedding.word_embeddings")}, false);
   if (!s.rotary) list.layer("embedding.position", {{"embedding.position_embeddings", s.positions}}, false);
@@ -77,10 +100,10 @@ Value megatron_facts(const Shape& s) {
   facts.set("num_query_groups", number(s.groups)), facts.set("kv_channels", number(s.head_dim));
   facts.set("normalization", s.rms ? "RMSNorm" : "LayerNorm"), facts.set("norm_epsilon", s.norm_epsilon);
   facts.set("activation", s.activation);  // ours are named as Megatron's options and functions
-  facts.set("softmax_scale", 1 / std::sqrt(static_cast<double>(s.head_dim)));
+  facts.set("softmax_scale", s.score_scale());
   facts.set("position_embedding_type", s.rotary ? "rope" : "learned_absolute");
   if (s.rotary) facts.set("rotary_base", s.scaling.base), facts.set("rope_scaling", scaling_value(s.scaling));
-  facts.set("add_bias_linear", s.bias), facts.set("add_qkv_bias", s.qkv_bias);
+  facts.set("add_bias_linear", s.all_biases()), facts.set("add_qkv_bias", s.qkv_bias && !s.all_biases());
   facts.set("untie_embeddings_and_output_weights", !s.tied);
   return facts;
 }

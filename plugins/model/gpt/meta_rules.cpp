@@ -5,6 +5,8 @@
 
 #include <drivetrain/error.h>
 
+#include "family.h"
+
 namespace drivetrain::gpt {
 namespace {
 
@@ -44,7 +46,8 @@ class MetaRules {
 }  // namespace
 
 WeightRules meta_rules(const Shape& s) {
-  if (!s.rms || !s.rotary || s.any_qkv_bias() || !s.gated())
+  const std::string wrong = misfit(*known_family("llama"), s);
+  if (!wrong.empty() || s.qkv_bias || s.proj_bias || s.mlp_bias)
     throw fail(ErrorCode::config,
                "model/gpt: the checkpoint has Meta's names of a Llama (tok_embeddings, wq, w1), and the ",
                "config describes another model\n   give the config of a Llama: rmsnorm, rope, swiglu, no biases");

@@ -2,9 +2,6 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
-#include <numbers>
-
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/units/differentiable.h>
@@ -19,30 +16,16 @@ at::Tensor or_zero(const at::Tensor& d, const at::Tensor& like, at::IntArrayRef 
 
 }  // namespace
 
-std::vector<double> rotary_frequencies(const RotaryScaling& r, int64_t head_dim) {
-  std::vector<double> list;
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
-    double w = std::pow(r.base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-    if (r.llama3) {
-      // Turns within the original context: many of them stay, few are stretched by `factor`, between the two a mixture.
-      const double turns = static_cast<double>(r.original_positions) * w / (2 * std::numbers::pi);
-      const double mix = (turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
-      if (mix < 0)
-        w /= r.factor;
-      else if (mix <= 1)
-        w = (1 - mix) * w / r.factor + mix * w;
-    }
-    list.push_back(w);
-  }
-  return list;
+ops::RotaryTable Rotary::table(const StepContext& ctx, const at::Tensor& x) {
+  const ops::RotaryTable here = positions_.table(ctx, x);
+  if (here.cos.size(0) != x.size(1) && here.cos.size(0) != x.size(0) * x.size(1))
+    throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ", x.sizes());
+  return here;
 }
 
 QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const StepContext& ctx) {
   const int64_t B = qkv.size(0), S = qkv.size(1), D = qkv.size(2) / (heads + 2 * groups);
-  const ops::RotaryTable here = positions_.table(ctx, qkv);
-  if (here.cos.size(0) != S && here.cos.size(0) != B * S)
-    throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ",
-               qkv.sizes());
+  const ops::RotaryTable here = table(ctx, qkv);
   const auto forward = [&](const Tensors& in) {
     const ops::Heads h = ops::split_heads(in[0], {}, here, heads, groups);
     return Tensors{h.q, h.k, h.v};
@@ -58,6 +41,13 @@ QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups
   };
   const Tensors out = differentiable({qkv}, forward, backward);
   return {out[0], out[1], out[2]};
+}
+
+at::Tensor Rotary::turn(const at::Tensor& x, const StepContext& ctx) {
+  const ops::RotaryTable here = table(ctx, x);
+  return differentiable(
+      {x}, [&](const Tensors& in) { return Tensors{ops::rotate(in[0], here)}; },
+      [here](const Tensors& dy) { return Tensors{ops::rotate_backward(dy[0], here)}; })[0];
 }
 
 }  // namespace drivetrain::gpt

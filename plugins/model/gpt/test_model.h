@@ -25,7 +25,11 @@ inline std::unique_ptr<Model> gpt(const std::string& options) {
 
 class FormulaAttention : public Attention {
  public:
-  AttentionAbilities abilities() const override { return {}; }
+  AttentionAbilities abilities() const override {
+    AttentionAbilities can;
+    can.window = can.softcap = true;
+    return can;
+  }
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override {
     const AttentionResult r = attention_reference(q, k, v, at::zeros(q.sizes(), q.options()), args);

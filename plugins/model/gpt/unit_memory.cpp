@@ -20,13 +20,35 @@ double inside_bytes(int64_t columns, const VisitShape& visit) {
   return visit.tokens * number(columns) / number(visit.tensor_ranks) * visit.element();
 }
 
+// Of norms of queries and keys: what they keep for backward, and what that takes.
+struct NormedHeads {
+  TensorSizes kept, backward;
+  double part = 0;  // queries and keys
+};
+
+NormedHeads normed_heads(const Shape& shape, const VisitShape& visit) {
+  NormedHeads normed;
+  if (!shape.qk_norm) return normed;
+  const bool each = *shape.qk_norm == NormOver::head;
+  normed.part = inside_bytes((shape.heads + shape.groups) * shape.head_dim, visit);
+  normed.kept.add(normed.part);
+  for (const int64_t heads : {shape.heads, shape.groups}) {
+    const double rows = visit.tokens * (each ? number(heads) / number(visit.tensor_ranks) : 1),
+                 columns = each ? number(shape.head_dim) : number(heads * shape.head_dim) / number(visit.tensor_ranks);
+    normed.kept.add(lm::norm_statistics(visit, rows, true));
+    if (heads == shape.heads) normed.backward.add(lm::norm_backward(visit, rows, columns));
+  }
+  return normed;
+}
+
 }  // namespace
 
-AttentionShape attention_shape(const Shape& shape, const VisitShape& visit) {
+AttentionShape attention_shape(const Shape& shape, const VisitShape& visit, int64_t window) {
   const auto of_rank = [&](int64_t heads) { return number(heads) / number(visit.tensor_ranks); };
   AttentionShape a{visit.rows,           visit.positions(),     visit.positions(),
                    of_rank(shape.heads), of_rank(shape.groups), number(shape.head_dim)};
   a.dtype = visit.dtype, a.dropout = shape.attention_dropout > 0, a.on_cpu = visit.on_cpu;
+  a.window = number(window), a.softcap = shape.attention_softcap > 0;
   return a;
 }
 
@@ -40,7 +62,9 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   const auto share = [&](int64_t columns) { return number(columns) / number(visit.tensor_ranks); };
   const TensorSizes statistics = lm::norm_statistics(visit, visit.rank_tokens, shape.rms),
                     norm_backward = lm::norm_backward(visit, visit.rank_tokens, hidden);
-  const bool keeps_norms = keeps.norm == Keep::all;
+  const bool before = shape.norms != NormPlacement::after, after = shape.norms != NormPlacement::before;
+  const bool keeps_norms = keeps.norm == Keep::all && before, recomputes_norms = keeps.norm != Keep::all && before;
+  const NormedHeads normed = normed_heads(shape, visit);
   // What a layer keeps in place of a norm's output that this block keeps too.
   const double more1 = keeps_norms && keeps.qkv_keeps_input ? gathered : 0,
                more2 = keeps_norms && keeps.fc_keeps_input ? gathered : 0;
@@ -48,8 +72,10 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
 
   VisitMemory memory;
   memory.inputs.add(residual);
-  memory.kept.add(residual, 2).add(norm, 2).add(more1).add(more2);
+  memory.kept.add(residual, shape.parallel ? 1 : 2).add(norm, 2).add(more1).add(more2);
   if (keeps_norms) memory.kept.add(statistics, 2);
+  if (after) memory.kept.add(residual, 2).add(statistics, 2);
+  if (keeps.core != Keep::nothing) memory.kept.add(normed.kept);
   if (keeps.core == Keep::all) memory.kept.add(attention.kept);
   if (keeps.core == Keep::input) memory.kept.add(heads);
   if (keeps.act != Keep::nothing) memory.kept.add(first);
@@ -58,27 +84,33 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   MemoryTrace trace;
   trace.take(residual, 2);  // dy, and the output, which was kept for the unit behind
   // mlp_branch
+  if (after) trace.moment(norm_backward).take(residual);
   if (keeps.act == Keep::nothing) trace.take(residual).take(first).free(residual);
   if (keeps.act != Keep::all) trace.take(act);
   trace.take(act).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.ffn))).free(act);
   trace.take(first).moment(lm::activation_backward(visit, visit.tokens, share(shape.fc_width()), false));
   trace.free(act).free(first);
-  if (!keeps_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
+  if (recomputes_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
   trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.fc_width()), hidden));
-  trace.free(first).free(residual).free(more2);
-  trace.take(residual).moment(norm_backward).free(residual, 2);
+  trace.free(first);
+  if (before) trace.free(residual).free(more2).take(residual).moment(norm_backward).free(residual, 2);
+  if (!before) trace.free(residual);
+  if (after) trace.free(residual);
   trace.moment(residual);  // both gradients of the sum after attention
   // attention_branch
+  if (after) trace.moment(norm_backward).take(residual);
   trace.take(residual);
   if (keeps.core == Keep::nothing) trace.take(residual).take(heads).free(residual);
   if (keeps.core != Keep::all) trace.moment(attention.forward).take(attention.kept).free(heads);
   trace.take(queries).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.heads * shape.head_dim)));
   trace.moment(attention.backward).free(attention.kept).take(heads).free(queries);
+  trace.take(normed.part).moment(normed.backward).free(normed.part);
   trace.take(heads).free(heads);  // split
-  if (!keeps_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
+  if (recomputes_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
   trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.qkv_width()), hidden));
-  trace.free(heads).free(residual).free(more1);
-  trace.take(residual).moment(norm_backward).free(residual);
+  trace.free(heads);
+  if (before) trace.free(residual).free(more1).take(residual).moment(norm_backward).free(residual);
+  if (!before) trace.free(residual);
   trace.moment(residual);
   memory.working = trace.most();
   return memory;

@@ -14,7 +14,8 @@ struct BlockKeeps {
 };
 VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps,
                          const AttentionMemory& attention);
-AttentionShape attention_shape(const Shape& shape, const VisitShape& visit);
+// `window`: of the layer; 0: none.
+AttentionShape attention_shape(const Shape& shape, const VisitShape& visit, int64_t window = 0);
 VisitMemory embedding_memory(const Shape& shape, const VisitShape& visit);
 VisitMemory head_memory(const Shape& shape, const VisitShape& visit);
 

@@ -125,26 +125,44 @@ void take_step(const at::Tensor& value, const at::Tensor& direction, double scal
   });
 }
 
-at::Tensor weighted_sum(double a, const at::Tensor& x, double b, const at::Tensor& y) {
+at::Tensor weighted_sum(double a, const at::Tensor& x, double b, const at::Tensor& y, bool rounds) {
   if (!x.is_cpu()) return as_float(x).mul(a).add_(as_float(y).mul(b)).to(x.scalar_type());
   const at::Tensor sum = at::empty_like(x);
+  const auto fa = static_cast<float>(a), fb = static_cast<float>(b);
   by_type(x.scalar_type(), [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     T* const to = sum.mutable_data_ptr<T>();
     const T* const px = x.const_data_ptr<T>();
-    const auto fa = static_cast<float>(a), fb = static_cast<float>(b);
-    const auto loop = [&](const auto* py) {
+    const auto loop = [&](const auto* py, auto* rounded) {
+      using R = std::remove_pointer_t<decltype(rounded)>;
       at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          to[i] = static_cast<T>(fa * static_cast<float>(px[i]) + fb * static_cast<float>(py[i]));
+          to[i] = static_cast<T>(static_cast<R>(fa * static_cast<float>(px[i]) + fb * static_cast<float>(py[i])));
       });
     };
-    if (y.scalar_type() == at::kFloat)
-      loop(y.const_data_ptr<float>());
+    if (rounds)
+      loop(y.const_data_ptr<float>(), static_cast<c10::BFloat16*>(nullptr));
+    else if (y.scalar_type() == at::kFloat)
+      loop(y.const_data_ptr<float>(), type);
     else
-      loop(y.const_data_ptr<T>());
+      loop(y.const_data_ptr<T>(), type);
   });
   return sum;
+}
+
+void mirror_upper_half(const at::Tensor& square) {
+  constexpr int64_t kTile = 32;  // rows and columns that stay in the cache
+  const int64_t n = square.size(0), tiles = (n + kTile - 1) / kTile;
+  by_type(square.scalar_type(), [&](auto* type) {
+    auto* const to = square.mutable_data_ptr<std::remove_pointer_t<decltype(type)>>();
+    at::parallel_for(0, tiles, std::max<int64_t>(1, kGrain / (kTile * n)), [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile)
+        for (int64_t left = 0; left <= tile * kTile; left += kTile)
+          for (int64_t row = tile * kTile; row < std::min(n, (tile + 1) * kTile); ++row)
+            for (int64_t column = left; column < std::min(row, left + kTile); ++column)
+              to[row * n + column] = to[column * n + row];
+    });
+  });
 }
 
 at::Tensor divided_by_norm(const at::Tensor& x, double epsilon) {

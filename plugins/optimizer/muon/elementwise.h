@@ -26,8 +26,12 @@ void write_direction(const at::Tensor& to, const at::Tensor& momentum, const at:
 // value := value (1 - lr weight_decay) - lr scale direction. As above; `value` float32.
 void take_step(const at::Tensor& value, const at::Tensor& direction, double scale, const StepScalars& step);
 
-// a x + b y in the type of x; y has it, too, or float32. Contiguous.
-at::Tensor weighted_sum(double a, const at::Tensor& x, double b, const at::Tensor& y);
+// a x + b y in the type of x; y has it, too, or float32. Contiguous. `rounds`, of float32: every sum to the nearest
+// bfloat16.
+at::Tensor weighted_sum(double a, const at::Tensor& x, double b, const at::Tensor& y, bool rounds = false);
+
+// Below the diagonal of a square matrix on the CPU: what is above it. Contiguous.
+void mirror_upper_half(const at::Tensor& square);
 
 // x / max(norm, epsilon), with the root of the sum of all squares. Contiguous.
 at::Tensor divided_by_norm(const at::Tensor& x, double epsilon);

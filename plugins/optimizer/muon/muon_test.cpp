@@ -86,7 +86,7 @@ double distance_of(Optimizer& optimizer, const Formula& formula, std::vector<int
   return largest;
 }
 
-const std::vector<int64_t> kShapes[] = {{24, 24}, {16, 48}, {64, 20}, {1, 30}, {30, 1}, {1, 1}, {64, 256}};
+const std::vector<int64_t> kShapes[] = {{24, 24}, {16, 48}, {64, 20}, {1, 30}, {30, 1}, {1, 1}, {64, 256}, {200, 300}};
 
 TEST_F(MuonTest, is_the_formula_in_float32) {
   struct Options {
@@ -293,6 +293,8 @@ TEST_F(MuonTest, refuses_what_it_does_not_do) {
   EXPECT_NE(refusal(R"({"ns_method": "grams"})").find("ns_method"), std::string::npos);
   EXPECT_NE(refusal(R"({"ns_steps": 0})").find("ns_steps"), std::string::npos);
   EXPECT_NE(refusal(R"({"max_grad_norm": 1})").find("use gradient_clipping"), std::string::npos);
+  EXPECT_NE(refusal(R"({"rest": "sgd", "betas": [0.8, 0.9]})").find("betas is a key of adamw, and rest is sgd; remove"),
+            std::string::npos);
   make(R"({"adam_w_mode": false})");
   ASSERT_FALSE(host.log.warnings.empty());
   EXPECT_NE(host.log.warnings[0].find("adam_w_mode = false has no effect"), std::string::npos);

@@ -15,67 +15,124 @@ namespace {
 
 // The gram form computes X anew from its product before this step, since errors in the small matrix grow.
 constexpr int64_t kRestart = 2;
+// Rows of a symmetric product that are computed at a time, from the diagonal on.
+constexpr int64_t kStrip = 192;
 
-at::Tensor transposed_product(const at::Tensor& x, const at::Tensor& y) { return product(x, y); }  // x y^T
-at::Tensor plain_product(const at::Tensor& x, const at::Tensor& y) { return product_backward(x, y); }
+// Products and sums of the iteration, in the type of its matrices. bfloat16 on a processor that cannot multiply it is
+// held in float32: the same roundings, and products of float32, which are tens of times as fast there.
+class Arithmetic {
+ public:
+  explicit Arithmetic(const at::Tensor& matrix)
+      : rounds_(matrix.is_cpu() && matrix.scalar_type() == at::kBFloat16 && !multiplies_short()) {}
 
-// x y for a sum that is to be rounded once: where the processor multiplies 16 bits, as its float32 sums.
-at::Tensor product_for_sum(const at::Tensor& x, const at::Tensor& y) {
-  if (x.is_cpu() && x.scalar_type() == at::kBFloat16) {
-    at::Tensor sums = at::empty({x.size(0), y.size(1)}, x.options().dtype(at::kFloat));
-    if (add_short_product(sums, false, x, y)) return sums;
+  at::Tensor held(const at::Tensor& x) const { return rounds_ ? x.to(at::kFloat) : x; }
+  at::Tensor sum(double a, const at::Tensor& x, double b, const at::Tensor& y) const {
+    return weighted_sum(a, x, b, y, rounds_);
   }
-  return product_backward(x, y);
-}
+  at::Tensor rounded(const at::Tensor& x) const { return rounds_ ? x.copy_(x.to(at::kBFloat16)) : x; }
+  at::Tensor product(const at::Tensor& x, const at::Tensor& y) const { return rounded(product_backward(x, y)); }
+  // x y for a sum that is to be rounded once: where the processor multiplies 16 bits, as its float32 sums.
+  static at::Tensor product_for_sum(const at::Tensor& x, const at::Tensor& y) {
+    at::Tensor sums = short_sums(x, y);
+    return sums.defined() ? sums : product_backward(x, y);
+  }
+  at::Tensor gram(const at::Tensor& x) const {  // x x^T
+    if (!x.is_cpu()) return drivetrain::product(x, x);
+    return rounded(symmetric(
+        x, x, [](const at::Tensor& rows, const at::Tensor& other) { return drivetrain::product(rows, other); }));
+  }
+  // x y of two polynomials of one symmetric matrix, for a sum.
+  static at::Tensor commuting(const at::Tensor& x, const at::Tensor& y) {
+    if (!x.is_cpu()) return product_backward(x, y);
+    return symmetric(x, y, [](const at::Tensor& rows, const at::Tensor& other) {
+      at::Tensor sums = short_sums(rows, other.t());
+      return sums.defined() ? sums : drivetrain::product(rows, other);
+    });
+  }
 
-at::Tensor standard(at::Tensor x, const NewtonSchulz& how) {
+ private:
+  static bool multiplies_short() {
+    static const bool yes = products_text(at::kBFloat16, "highest").type == "bfloat16";
+    return yes;
+  }
+  static at::Tensor short_sums(const at::Tensor& x, const at::Tensor& y) {
+    if (!x.is_cpu() || x.scalar_type() != at::kBFloat16) return {};
+    at::Tensor sums = at::empty({x.size(0), y.size(1)}, x.options().dtype(at::kFloat));
+    return add_short_product(sums, false, x, y) ? sums : at::Tensor();
+  }
+  // x y^T, which is symmetric but for rounding: half of it is computed and mirrored. Small matrices too: the iteration
+  // on gram matrices needs results that are symmetric to the bit, since it multiplies by their transposes, and what
+  // differs grows. `multiply`: rows of x by the transposed rows of y.
+  template <class F>
+  static at::Tensor symmetric(const at::Tensor& x, const at::Tensor& y, const F& multiply) {
+    const int64_t n = x.size(0);
+    at::Tensor whole;
+    for (int64_t first = 0; first < n; first += kStrip) {
+      const int64_t rows = std::min(kStrip, n - first);
+      const at::Tensor strip = multiply(x.narrow(0, first, rows), y.narrow(0, first, n - first));
+      if (!whole.defined()) whole = at::empty({n, n}, strip.options());
+      whole.narrow(0, first, rows).narrow(1, first, n - first).copy_(strip);
+    }
+    mirror_upper_half(whole);
+    return whole;
+  }
+
+  const bool rounds_;
+};
+
+at::Tensor standard(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in) {
   const auto [a, b, c] = how.coefficients;
   for (int64_t i = 0; i < how.steps; ++i) {
-    const at::Tensor gram = transposed_product(x, x);
-    const at::Tensor factor = weighted_sum(b, gram, c, product_for_sum(gram, gram));
-    x = weighted_sum(a, x, 1, product_for_sum(factor, x));
+    const at::Tensor gram = in.gram(x);
+    const at::Tensor factor = in.sum(b, gram, c, in.commuting(gram, gram));
+    x = in.sum(a, x, 1, in.product_for_sum(factor, x));
   }
   return x;
 }
 
 // All matrices but x are polynomials of `gram`, so that they commute.
-at::Tensor by_gram(at::Tensor x, const NewtonSchulz& how) {
+at::Tensor by_gram(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in) {
   const auto [a, b, c] = how.coefficients;
-  at::Tensor gram = transposed_product(x, x), factor;
+  at::Tensor gram = in.gram(x), factor;
   for (int64_t i = 0; i < how.steps; ++i) {
     if (i == kRestart) {
-      x = plain_product(factor, x);
-      gram = transposed_product(x, x);
+      x = in.product(factor, x);
+      gram = in.gram(x);
       factor.reset();
     }
-    const at::Tensor z = weighted_sum(b, gram, c, product_for_sum(gram, gram));
+    const at::Tensor z = in.sum(b, gram, c, in.commuting(gram, gram));
     if (factor.defined()) {
-      factor = weighted_sum(a, factor, 1, product_for_sum(z, factor));
+      factor = in.sum(a, factor, 1, in.commuting(z, factor));
     } else {
       factor = z.clone();
       factor.diagonal().add_(a);
+      in.rounded(factor);
     }
     if (i + 1 == how.steps || i + 1 == kRestart) continue;  // nobody reads the next gram matrix
-    const at::Tensor half = weighted_sum(a, gram, 1, product_for_sum(z, gram));
-    gram = weighted_sum(a, half, 1, product_for_sum(z, half));
+    const at::Tensor half = in.sum(a, gram, 1, in.commuting(z, gram));
+    gram = in.sum(a, half, 1, in.commuting(z, half));
   }
-  return factor.defined() ? plain_product(factor, x) : x;
+  return in.product(factor, x);
 }
 
 }  // namespace
 
 at::Tensor orthogonalised(const at::Tensor& matrix, const NewtonSchulz& how) {
   const bool tall = matrix.size(0) > matrix.size(1);
-  const at::Tensor wide = divided_by_norm(tall ? matrix.t().contiguous() : matrix, how.epsilon);
-  const at::Tensor x = how.gram && wide.size(0) < wide.size(1) ? by_gram(wide, how) : standard(wide, how);
-  return tall ? x.t().contiguous() : x;
+  const Arithmetic in(matrix);
+  const at::Tensor wide = in.held(divided_by_norm(tall ? matrix.t().contiguous() : matrix, how.epsilon));
+  const at::Tensor x = how.gram && wide.size(0) < wide.size(1) ? by_gram(wide, how, in) : standard(wide, how, in);
+  return (tall ? x.t() : x).to(matrix.scalar_type()).contiguous();
 }
 
+// Symmetric products count half, as they do on a CPU.
 double newton_schulz_flops(int64_t rows, int64_t columns, const NewtonSchulz& how) {
   const auto r = static_cast<double>(std::min(rows, columns)), c = static_cast<double>(std::max(rows, columns));
   const auto steps = static_cast<double>(how.steps);
-  if (!how.gram || r == c) return steps * (4 * r * r * c + 2 * r * r * r);
-  return 8 * r * r * c + steps * 8 * r * r * r;
+  if (!how.gram || r == c) return steps * r * r * (3 * c + r);
+  const bool restarts = how.steps > kRestart;
+  const double small = 4 * steps - 3 - (restarts ? 3 : 0), long_ones = restarts ? 6 : 3;
+  return r * r * (long_ones * c + small * r);
 }
 
 }  // namespace drivetrain::muon

@@ -52,6 +52,16 @@ void check(const Options& options) {
   if (options.amsgrad) throw fail(ErrorCode::config, "optimizer/muon: amsgrad is not in this version; remove it");
   if (!options.fp32_optimizer_states)
     throw fail(ErrorCode::config, "optimizer/muon: fp32_optimizer_states = false is not in this version; remove it");
+  const Options plain;
+  if (options.rest.type == plain.rest.type) return;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given)
+      throw fail(ErrorCode::config, "optimizer/muon: ", key, " is a key of ", plain.rest.type, ", and rest is ",
+                 options.rest.type, "; remove it, or set what that optimizer has in rest.params");
+  };
+  refuse("betas", options.betas != plain.betas);
+  refuse("eps", options.eps != plain.eps);
+  refuse("bias_correction", options.bias_correction != plain.bias_correction);
 }
 
 PluginChoice rest(const Options& options) {

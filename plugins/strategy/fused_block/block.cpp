@@ -1,6 +1,10 @@
 #include "block.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/mul.h>
+
+#include <utility>
 
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
@@ -16,11 +20,13 @@ struct Activations {
   RandomKey key1, key2;  // of both hidden dropouts
   ops::RotaryTable table;
   AttentionArgs attention_args;
-  ops::Normed norm1, norm2;  // sums [B, S, D] always; y, if kept: what the layer behind wants for its backward
-  ops::Heads heads;          // kept without the attention's state
-  AttentionState attention;
-  at::Tensor attended;  // what attn_proj kept in place of the attention's output; else undefined
-  at::Tensor fc, act;   // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
+  ops::Normed norm1, norm2;         // sums [B, S, D] always; y, if kept: what the layer behind wants for its backward
+  ops::Normed attn_norm, mlp_norm;  // without y
+  at::Tensor qkv;                   // of normed queries and keys, which are made of it again
+  ops::Heads heads;                 // kept without the attention's state
+  AttentionState attention;         // without q, k and v where qkv is kept
+  at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
+  at::Tensor fc, act;               // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
 };
 
 Kept::Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options) {
@@ -36,11 +42,6 @@ namespace {
 
 constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
 constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
-
-// Where nothing is to be turned, a GPU's product adds the bias itself, and q, k and v are views of its result.
-Linear::Options qkv_options(const at::Tensor& x, const ops::RotaryTable& table) {
-  return x.is_cpu() || table.cos.defined() ? kBare : kWhole;
-}
 
 at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
 
@@ -61,6 +62,13 @@ at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& opti
 
 Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
 
+// What attention was given is made of qkv again. An attention that keeps something else in its place needs that.
+void drop_heads(Activations& a) {
+  AttentionState& state = a.attention;
+  if (!state.q.is_same(a.heads.q) || !state.k.is_same(a.heads.k) || !state.v.is_same(a.heads.v)) return;
+  state.q.reset(), state.k.reset(), state.v.reset();
+}
+
 // Angles for the positions of one row, or of each.
 bool fits(const at::Tensor& cos, const at::Tensor& qkv) {
   return !cos.defined() || cos.size(0) == qkv.size(1) || cos.size(0) == qkv.size(0) * qkv.size(1);
@@ -77,7 +85,8 @@ Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> atte
       attention_(std::move(attention)),
       positions_(std::move(positions)),
       options_(options),
-      norm_args_{spec_.norm_epsilon, spec_.rms},
+      norm_args_{spec_.norm_epsilon, spec_.rms, spec_.norm_offset},
+      qk_norm_{layers_.q_norm.weight.get(), layers_.k_norm.weight.get(), spec_.norm_epsilon, spec_.norm_offset},
       activation_(ops::activation_of(spec_.activation)) {}
 
 // Both sums on the residual stream; queries, keys, values and attention's output; the first product of the MLP. The
@@ -87,14 +96,17 @@ std::optional<UnitKeeps> Block::keeps() const {
   const auto D = static_cast<double>(spec_.hidden), F = static_cast<double>(spec_.ffn);
   const auto queries = static_cast<double>(spec_.heads * spec_.head_dim),
              keys = static_cast<double>(spec_.kv_heads * spec_.head_dim);
-  const double fc = spec_.activation == "swiglu" ? 2 * F : F;
+  const double fc = ops::is_gated(activation_) ? 2 * F : F;
+  const double sums = spec_.parallel ? 1 : 2, norms = layers_.norm1.here + layers_.norm2.here,
+               behind = layers_.attn_norm.here + layers_.mlp_norm.here;
   const bool keeps_norms = !options_.recompute_cheap, keeps_act = !options_.recompute_cheap;
   const double by_layers = D * static_cast<double>(layers_.qkv->keeps_input() + layers_.fc->keeps_input());
   UnitKeeps keeps;
-  keeps.all = {2 * D + (keeps_norms ? 2 * D : 0), 2 * (queries + keys) + fc + (keeps_act ? F : 0)};
+  keeps.all = {(sums + behind) * D + (keeps_norms ? norms * D : 0), 2 * (queries + keys) + fc + (keeps_act ? F : 0)};
   keeps.inputs = {D, 0};  // the sum, as the runtime holds it
-  keeps.regions = {
-      {"norm", {keeps_norms ? 2 * D : by_layers, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, keeps_act ? F : 0}}};
+  keeps.regions = {{"norm", {keeps_norms ? norms * D : by_layers, 0}},
+                   {"attn.core", {0, queries}},
+                   {"mlp.act", {0, keeps_act ? F : 0}}};
   return keeps;
 }
 
@@ -104,14 +116,32 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const bool recording = at::GradMode::is_enabled();
   const at::AutoGradMode off(false);
   const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_);
-  const NormParams &n1 = layers_.norm1, &n2 = layers_.norm2;
   Activations a = begin(x, ctx);
-  a.norm1 = ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(n1.weight), value(n1.bias), norm_args_);
-  const at::Tensor branch = attention_forward(a, keep);
-  a.norm2 = ops::norm(a.norm1.sum, branch, value(n2.weight), value(n2.bias), norm_args_);
-  const Tensors out = {a.norm2.sum, mlp_forward(a, keep)};
+  a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1);
+  const at::Tensor branch = attention_forward(a, keep, ctx);
+  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2);
+  const at::Tensor residual = spec_.parallel ? at::add(a.norm1.sum, branch) : a.norm2.sum;
+  const Tensors out = {residual, mlp_forward(a, keep)};
   if (recording) saved.extra = std::move(a);
   return out;
+}
+
+ops::Normed Block::norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& p) const {
+  if (p.here) return ops::norm(x, delta, value(p.weight), value(p.bias), norm_args_);
+  const at::Tensor sum = delta.defined() ? at::add(x, delta) : x;
+  return {sum, sum, {}, {}};
+}
+
+at::Tensor Block::leave(const at::Tensor& y, ops::Normed& kept, const NormParams& p, double dropped,
+                        const RandomKey& key) const {
+  if (p.here) kept = norm(y, {}, p);
+  const at::Tensor branch = dropout(p.here ? std::exchange(kept.y, {}) : y, dropped, key);
+  return spec_.residual_scale == 1 ? branch : at::mul(branch, spec_.residual_scale);
+}
+
+Linear::Options Block::qkv_options(const at::Tensor& x, const ops::RotaryTable& table) const {
+  // Where nothing is to be done, a GPU's product adds the bias itself, and q, k and v are views of its result.
+  return x.is_cpu() || table.cos.defined() || qk_norm_.q ? kBare : kWhole;
 }
 
 Activations Block::begin(const Tensors& x, StepContext& ctx) const {
@@ -133,22 +163,30 @@ ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
                spec_.heads, " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim,
                ", or not for the ", cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");
   const at::Tensor bias = qkv_options(qkv, a.table).add_bias ? at::Tensor() : value(layers_.qkv->bias());
-  return ops::split_heads(qkv, bias, a.table, spec_.heads / share, spec_.kv_heads / share);
+  return ops::split_heads(qkv, bias, a.table, spec_.heads / share, spec_.kv_heads / share, qk_norm_);
 }
 
 // What is added to the residual stream, [B, S, D].
-at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
+at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContext& ctx) const {
   // What is to be multiplied again must stay as it is.
   const Replace replace = replace_if(keep.by_layers && (keep.heads || keep.attention));
   bool replaced = false;
-  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), replace, &replaced), a);
+  at::Tensor qkv = apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), replace, &replaced);
+  a.heads = heads_of(qkv, a);
+  if (qk_norm_.q && (keep.attention || keep.heads)) a.qkv = qkv;
+  qkv.reset();
   if (!keep.norms && !replaced) a.norm1.y.reset();
-  a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
+  const auto& [q, k, v] = a.heads;
+  if (ctx.cache())  // no backward follows
+    a.attention.out = layers_.attention->forward(q, k, v, ctx);
+  else
+    a.attention = attention_->forward(q, k, v, a.attention_args);
   const at::Tensor attended = a.attention.out.flatten(2);
   if (!keep.attention) a.attention = {};
-  if (keep.attention || !keep.heads) a.heads = {};
+  if (a.qkv.defined() && keep.attention) drop_heads(a);
+  if (keep.attention || !keep.heads || a.qkv.defined()) a.heads = {};
   const at::Tensor branch = layers_.attn_proj->apply(attended, kWhole, keep.attention ? &a.attended : nullptr);
-  return dropout(branch, a.dropout, a.key1);
+  return leave(branch, a.attn_norm, layers_.attn_norm, a.dropout, a.key1);
 }
 
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
@@ -159,7 +197,7 @@ at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
   if (!keep.fc) a.fc.reset();
   const at::Tensor delta = apply(*layers_.mlp_proj, a.act, kWhole, replace_if(keep.act));
   if (!keep.act) a.act.reset();
-  return dropout(delta, a.dropout, a.key2);
+  return leave(delta, a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
 }
 
 // --- backward
@@ -172,14 +210,31 @@ Tensors Block::backward(const Tensors& dy, StepContext& ctx, Saved& saved) {
     throw fail(ErrorCode::internal, "block ", name(), " wants the gradients of residual and delta, got ", dy.size());
   WeightWork work(ctx.visit().part == Part::input ? &saved.weight_work : nullptr);
   const at::Tensor ds2 = mlp_backward(dy, *a, work);
-  const at::Tensor dx = attention_backward(ds2, *a, work);
+  const at::Tensor dx = attention_backward(spec_.parallel ? dy[0] : ds2, ds2, *a, work);
   const bool pair = a->pair;
   saved.extra.reset();
   return pair ? Tensors{dx, dx} : Tensors{dx};
 }
 
 void Block::restore_norm(ops::Normed& norm, const NormParams& p) const {
-  if (!norm.y.defined()) norm.y = ops::norm_again(norm, value(p.weight), value(p.bias), norm_args_);
+  if (!norm.y.defined()) norm.y = p.here ? ops::norm_again(norm, value(p.weight), value(p.bias), norm_args_) : norm.sum;
+}
+
+at::Tensor Block::norm_backward(const at::Tensor& dy, const at::Tensor& dsum, const ops::Normed& kept,
+                                const NormParams& p) const {
+  if (p.here) return ops::norm_backward(dy, dsum, kept, p.weight.get(), p.bias.get(), norm_args_);
+  return at::add(dy, dsum);
+}
+
+// Dropout is its own backward: the mask is drawn again from the key.
+at::Tensor Block::leave_backward(const at::Tensor& dy, ops::Normed& kept, const NormParams& p, double dropped,
+                                 const RandomKey& key) const {
+  const at::Tensor scaled = spec_.residual_scale == 1 ? dy.contiguous() : at::mul(dy, spec_.residual_scale);
+  const at::Tensor d = dropout(scaled, dropped, key);
+  if (!p.here) return d;
+  const at::Tensor dx = norm_backward(d, {}, kept, p);
+  kept = {};
+  return dx;
 }
 
 void Block::restore_mlp(Activations& a) const {
@@ -191,54 +246,64 @@ void Block::restore_mlp(Activations& a) const {
 }
 
 void Block::restore_attention(Activations& a) const {
-  if (a.attention.out.defined()) return;
+  AttentionState& state = a.attention;
+  if (state.out.defined() && state.q.defined()) return;
   if (!a.heads.q.defined()) {
-    restore_norm(a.norm1, layers_.norm1);
-    a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), Replace::yes), a);
+    at::Tensor qkv = a.qkv;
+    if (!qkv.defined()) {
+      restore_norm(a.norm1, layers_.norm1);
+      qkv = apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), Replace::yes);
+    }
+    a.heads = heads_of(qkv, a);
+    if (qk_norm_.q) a.qkv = qkv;
   }
-  a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
+  if (state.out.defined())
+    state.q = a.heads.q, state.k = a.heads.k, state.v = a.heads.v;
+  else
+    a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
   a.heads = {};
 }
 
-// dy of {s2, delta} -> gradient of s2, which is also that of s1 and of the attention's branch.
+// dy of {s2, delta} -> gradient of s2, which is also that of s1 and of the attention's branch; of s1 alone in a
+// parallel block.
 at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const {
   restore_mlp(a);
   at::Tensor dfc;
   {
-    // Dropout is its own backward: the mask is drawn again from the key.
-    const at::Tensor ddelta = dropout(dy[1].contiguous(), a.dropout, a.key2);
+    const at::Tensor ddelta = leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
     const at::Tensor dact = layers_.mlp_proj->apply_backward(ddelta, a.act, kWhole, work);
     a.act.reset();
     dfc = ops::activation_backward(activation_, a.fc, dact, layers_.fc->bias().get());
     a.fc.reset();
   }
-  const NormParams& n2 = layers_.norm2;
-  restore_norm(a.norm2, n2);
+  restore_norm(a.norm2, layers_.norm2);
   const at::Tensor dy2 = layers_.fc->apply_backward(dfc, a.norm2.y, kBare, work);
   a.norm2.y.reset(), dfc.reset();
-  const at::Tensor ds2 = ops::norm_backward(dy2, dy[0], a.norm2, *n2.weight, n2.bias.get(), norm_args_);
+  const at::Tensor ds2 = norm_backward(dy2, dy[0], a.norm2, layers_.norm2);
   a.norm2 = {};
   return ds2;
 }
 
-// Gradient of s2 -> gradient of x.
-at::Tensor Block::attention_backward(const at::Tensor& ds2, Activations& a, WeightWork& work) const {
+// Gradients of what the branch is added to, and of s1 without the branch -> gradient of x.
+at::Tensor Block::attention_backward(const at::Tensor& ds2, const at::Tensor& ds1, Activations& a,
+                                     WeightWork& work) const {
   restore_attention(a);
   at::Tensor dqkv;
   {
-    const at::Tensor dbranch = dropout(ds2, a.dropout, a.key1), &out = a.attention.out;
+    const at::Tensor dbranch = leave_backward(ds2, a.attn_norm, layers_.attn_norm, a.dropout, a.key1),
+                     &out = a.attention.out;
     if (!a.attended.defined()) a.attended = out.flatten(2);
     const at::Tensor dout = layers_.attn_proj->apply_backward(dbranch, a.attended, kWhole, work).reshape(out.sizes());
     a.attended.reset();
     const Tensors d = attention_->backward(dout, a.attention, a.attention_args);
     a.attention = {};
-    dqkv = ops::split_heads_backward({d[0], d[1], d[2]}, a.table, layers_.qkv->bias().get());
+    dqkv = ops::split_heads_backward({d[0], d[1], d[2]}, a.qkv, a.table, layers_.qkv->bias().get(), qk_norm_);
+    a.qkv.reset();
   }
-  const NormParams& n1 = layers_.norm1;
-  restore_norm(a.norm1, n1);
+  restore_norm(a.norm1, layers_.norm1);
   const at::Tensor dy1 = layers_.qkv->apply_backward(dqkv, a.norm1.y, kBare, work);
   a.norm1.y.reset(), dqkv.reset();
-  return ops::norm_backward(dy1, ds2, a.norm1, *n1.weight, n1.bias.get(), norm_args_);
+  return norm_backward(dy1, ds1, a.norm1, layers_.norm1);
 }
 
 }  // namespace drivetrain::fused_block

@@ -1,9 +1,10 @@
-// A pre-norm transformer block, forward and backward by hand, from the halves of its linear layers (layers.h), the
-// toolkit's operations (ops.h) and the attention plugin's halves:
+// A transformer block, forward and backward by hand, from the halves of its linear layers (layers.h), the toolkit's
+// operations (ops.h) and the attention plugin's halves:
 //
-//   s1 = x + delta                     a = proj(attention(rotary(qkv(norm1(s1)))))
-//   s2 = s1 + dropout(a)               returns {s2, dropout(proj(act(fc(norm2(s2)))))}
+//   s1 = x + delta                     a = proj(attention(rotary(qk_norm(qkv(norm1(s1))))))
+//   s2 = s1 + r dropout(attn_norm(a))  returns {s2, r dropout(mlp_norm(proj(act(fc(norm2(s2))))))}
 //
+// r is the residual scale. A norm that BlockSpec::norms leaves out changes nothing; a parallel block's norm2 takes s1.
 // The sum of what it returns is taken by the next unit's first norm. It counts its heads by the width of what the
 // layers return and its rows by theirs, so that layers which cut width or positions over ranks (tensor parallelism)
 // work in it. What lives from forward to backward is one Activations, every tensor of it until its last use.
@@ -56,14 +57,25 @@ class Block : public Unit {
  private:
   Activations begin(const Tensors& x, StepContext& ctx) const;
   ops::Heads heads_of(const at::Tensor& qkv, const Activations& a) const;
-  at::Tensor attention_forward(Activations& a, const Kept& keep) const;
+  // Without its bias where the next operation adds it.
+  Linear::Options qkv_options(const at::Tensor& x, const ops::RotaryTable& table) const;
+  at::Tensor attention_forward(Activations& a, const Kept& keep, StepContext& ctx) const;
   at::Tensor mlp_forward(Activations& a, const Kept& keep) const;
 
+  // `params` of a norm that is not here: the sum alone.
+  ops::Normed norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& params) const;
   void restore_norm(ops::Normed& norm, const NormParams& params) const;
+  at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& dsum, const ops::Normed& kept,
+                           const NormParams& params) const;
+  // What a branch adds to the residual stream, and the way back.
+  at::Tensor leave(const at::Tensor& y, ops::Normed& kept, const NormParams& params, double dropped,
+                   const RandomKey& key) const;
+  at::Tensor leave_backward(const at::Tensor& dy, ops::Normed& kept, const NormParams& params, double dropped,
+                            const RandomKey& key) const;
   void restore_mlp(Activations& a) const;
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;
-  at::Tensor attention_backward(const at::Tensor& ds2, Activations& a, WeightWork& work) const;
+  at::Tensor attention_backward(const at::Tensor& ds2, const at::Tensor& ds1, Activations& a, WeightWork& work) const;
 
   const BlockSpec spec_;
   const BlockLayers layers_;
@@ -72,6 +84,7 @@ class Block : public Unit {
   const std::shared_ptr<ops::RotaryPositions> positions_;
   const BlockOptions options_;
   const ops::NormArgs norm_args_;
+  const ops::QkNorm qk_norm_;  // q null: none
   const ops::Activation activation_;
 };
 

@@ -13,11 +13,14 @@
 namespace drivetrain::fused_block {
 
 struct NormParams {
-  ParamPtr weight, bias;  // bias: null for RMS norm
+  bool here = false;      // false: the block has no such norm
+  ParamPtr weight, bias;  // null: the norm has none
 };
 
 struct BlockLayers {
-  NormParams norm1, norm2;
+  NormParams norm1, norm2;         // before attention and MLP
+  NormParams attn_norm, mlp_norm;  // behind them
+  NormParams q_norm, k_norm;
   std::shared_ptr<Linear> qkv, attn_proj, fc, mlp_proj;
   std::shared_ptr<AttentionLayer> attention;  // its arguments; the plugin itself is called directly
   std::vector<ParamPtr> params_in_order() const;

@@ -1,4 +1,5 @@
 // What block.cpp keeps and takes, told in its order.
+#include <drivetrain/toolkit/layers/block_layers.h>
 #include <drivetrain/toolkit/layers/layer_memory.h>
 #include <drivetrain/toolkit/units/memory_trace.h>
 
@@ -16,7 +17,7 @@ struct Sizes {
     const double share = n(shape.tensor_ranks);
     hidden = n(spec.hidden), queries = n(spec.heads * spec.head_dim) / share;
     qkv = queries + 2 * n(spec.kv_heads * spec.head_dim) / share;
-    ffn = n(spec.ffn) / share, first = spec.activation == "swiglu" ? 2 * ffn : ffn;
+    ffn = n(spec.ffn) / share, first = is_gated(spec.activation) ? 2 * ffn : ffn;
   }
   double between(double columns) const { return s.rank_tokens * columns * s.element(); }
   double inside(double columns) const { return s.tokens * columns * s.element(); }
@@ -45,49 +46,80 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   const AttentionMemory attention = attention_->memory(attention_shape(spec_, shape));
   const double residual = z.residual(), heads = z.inside(z.qkv), fc = z.inside(z.first), act = z.inside(z.ffn);
   const TensorSizes statistics = lm::norm_statistics(shape, shape.rank_tokens, spec_.rms);
+  const bool behind = layers_.mlp_norm.here, before = layers_.norm2.here;  // as with attention
   // What a norm's output is kept as: by the layer behind it, or as it is.
   const auto kept_norm = [&](const Linear& layer, bool used) {
-    return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms ? residual : 0;
+    return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms && before ? residual : 0;
   };
   const double norm1 = kept_norm(*layers_.qkv, keep.heads || keep.attention), norm2 = kept_norm(*layers_.fc, keep.fc);
 
+  const double sums = spec_.parallel ? 1 : 2, norms = 2 * (before + behind);
+
   VisitMemory memory;
   memory.inputs.add(residual);
-  memory.kept.add(residual, 2).add(statistics, 2).add(norm1).add(norm2);
+  memory.kept.add(residual, sums + 2 * behind).add(statistics, norms).add(norm1).add(norm2);
   if (keep.attention) memory.kept.add(attention.kept);
   if (keep.heads && !keep.attention) memory.kept.add(heads);
   if (keep.fc) memory.kept.add(fc);
   if (keep.act) memory.kept.add(act);
 
-  const double dropped = spec_.hidden_dropout > 0 ? residual : 0;
+  const double dropped = spec_.hidden_dropout > 0 || spec_.residual_scale != 1 ? residual : 0;
   const TensorSizes again = lm::norm_again(shape, shape.rank_tokens, z.hidden),
                     norm_backward = lm::norm_backward(shape, shape.rank_tokens, z.hidden);
   MemoryTrace trace;
+  // leave_backward; returns what its result takes.
+  const auto leave = [&] {
+    trace.take(dropped);
+    if (!behind) return dropped;
+    trace.take(residual).moment(norm_backward).free(dropped).free(residual).free(statistics);
+    return residual;
+  };
+  // Of a norm's output that is made again, and its backward with what was kept for it.
+  const auto again_if = [&](bool missing) {
+    if (missing && before) trace.moment(again).take(residual);
+  };
+  const auto norm_back = [&](bool last) {
+    trace.take(residual).moment(before ? norm_backward : TensorSizes());
+    if (!last) trace.free(residual, spec_.parallel ? 1 : 2).free(before ? statistics : TensorSizes());
+  };
   trace.take(residual);  // dy
   // mlp_backward
-  if (!keep.fc) trace.moment(again).take(residual).take(fc);
-  if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
-  trace.take(dropped).take(act);
-  trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
-  trace.take(fc).moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias));
-  trace.free(fc).free(act).free(dropped);
-  if (norm2 == 0 && keep.fc) trace.moment(again).take(residual);
-  trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
-  trace.free(norm2 > 0 ? norm2 : residual).free(fc);
-  trace.take(residual).moment(norm_backward).free(residual, 2).free(statistics);
-  // attention_backward
-  if (!keep.attention) {
-    if (!keep.heads) trace.moment(again).take(residual).take(heads, 2).free(heads);
-    trace.moment(attention.forward).take(attention.kept).free(heads);
+  if (!keep.fc) {
+    again_if(true);
+    trace.take(fc);
   }
-  trace.take(dropped).take(z.inside(z.queries));
-  trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.queries)).free(dropped);
+  if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
+  const double of_mlp = leave();
+  trace.take(act).moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
+  trace.take(fc).moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias));
+  trace.free(fc).free(act).free(of_mlp);
+  again_if(norm2 == 0 && keep.fc);
+  trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
+  trace.free(norm2 > 0 ? norm2 : before ? residual : 0).free(fc);
+  norm_back(false);
+  // attention_backward
+  const double qkv = spec_.qk_norm ? heads : 0;  // of which normed queries and keys are made again
+  if (!keep.attention) {
+    if (!keep.heads) {
+      again_if(true);
+      trace.take(heads, 2).free(heads - qkv);
+    } else {
+      trace.take(qkv);
+    }
+    trace.moment(attention.forward).take(attention.kept).free(heads);
+  } else {
+    trace.take(qkv);
+  }
+  const double of_attention = leave();
+  trace.take(z.inside(z.queries));
+  trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.queries)).free(of_attention);
   trace.moment(attention.backward).free(attention.kept);
   trace.take(heads, 2).free(heads).free(z.inside(z.queries));
-  if (norm1 == 0 && keep.heads) trace.moment(again).take(residual);
+  if (spec_.qk_norm) trace.moment(lm::qk_norm_backward(shape, spec_, z.qkv)).free(qkv);
+  again_if(norm1 == 0 && keep.heads);
   trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.qkv, z.hidden));
-  trace.free(norm1 > 0 ? norm1 : residual).free(heads);
-  trace.take(residual).moment(norm_backward);
+  trace.free(norm1 > 0 ? norm1 : before ? residual : 0).free(heads);
+  norm_back(true);
   memory.working = trace.most();
   return memory;
 }

@@ -1,4 +1,6 @@
 // Answers the model's wish for transformer blocks with hand-written ones, and says at the start how many.
+#include <vector>
+
 #include <drivetrain/services.h>
 #include <drivetrain/strategy.h>
 
@@ -46,15 +48,15 @@ class FusedLayers : public DecoratedLayers {
   // Blocks that turn alike share their tables.
   std::shared_ptr<ops::RotaryPositions> positions_of(const BlockSpec& spec) {
     if (!spec.rotary) return nullptr;
-    if (!positions_ || positions_->frequencies() != spec.rotary_frequencies)
-      positions_ = std::make_shared<ops::RotaryPositions>(spec.rotary_frequencies);
-    return positions_;
+    for (const auto& known : positions_)
+      if (known->frequencies() == spec.rotary_frequencies && known->scale() == spec.rotary_scale) return known;
+    return positions_.emplace_back(std::make_shared<ops::RotaryPositions>(spec.rotary_frequencies, spec.rotary_scale));
   }
 
   const std::shared_ptr<Attention> attention_;
   const fused_block::BlockOptions options_;
   const std::shared_ptr<BlockCounts> counts_;
-  std::shared_ptr<ops::RotaryPositions> positions_;  // of the blocks so far
+  std::vector<std::shared_ptr<ops::RotaryPositions>> positions_;  // of the blocks so far
 };
 
 class FusedBlock : public Strategy {

@@ -183,11 +183,15 @@ struct Nobody : Unit {
 
 TEST(FusedBlock, gives_reasons_for_shapes_it_does_not_know) {
   const std::pair<std::function<void(BlockSpec&)>, std::string> cases[] = {
-      {[](BlockSpec& s) { s.activation = "relu"; },
-       "leaves b to the model: activation relu is not known: use gelu_tanh, gelu or swiglu"},
+      {[](BlockSpec& s) { s.activation = "tanh"; },
+       "leaves b to the model: activation tanh is not known: use gelu_tanh, gelu, silu, relu, swiglu, geglu, "
+       "geglu_tanh or "
+       "reglu"},
       {[](BlockSpec& s) { s.kv_heads = 3; }, "leaves b to the model: 3 key/value heads do not divide 4 heads"},
-      {[](BlockSpec& s) { s.rotary = true, s.rotary_frequencies = {1}; },
-       "leaves b to the model: there are 1 rotary frequencies for a head size of 4"}};
+      {[](BlockSpec& s) {
+         s.rotary = true, s.rotary_frequencies = {1, 1, 1};
+       },
+       "leaves b to the model: there are 3 rotary frequencies for a head size of 4"}};
   for (const auto& [change, message] : cases) {
     const Host host;
     const auto strategy = fused(host);

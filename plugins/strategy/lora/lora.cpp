@@ -14,6 +14,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "factory.h"
+#include "facts.h"
 #include "options.h"
 #include "peft_folder.h"
 
@@ -55,6 +56,8 @@ class Lora : public Strategy {
       }
     tell(units);
   }
+
+  void change_facts(ModelFacts& facts) const override { lora::change_facts(options_, facts); }
 
   void before_forward(const Visit& visit, StepContext& ctx) override { set_keys(visit, ctx); }
   void before_backward(const Visit& visit, StepContext& ctx) override { set_keys(visit, ctx); }

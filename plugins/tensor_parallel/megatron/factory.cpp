@@ -18,7 +18,10 @@ class CutLayers : public LayerFactory {
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
     return spec.vocabulary ? vocabulary_embedding(spec, cut_, *inner_) : replicated(inner_->embedding(spec));
   }
-  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return replicated(inner_->norm(spec)); }
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override {
+    if (spec.over == NormOver::head) return shared_by_heads(spec);
+    return spec.over == NormOver::heads ? norm_of_heads(spec, cut_, *inner_) : replicated(inner_->norm(spec));
+  }
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
     const Exchange& e = *cut_.exchange;
     AttentionSpec own = spec;
@@ -36,6 +39,16 @@ class CutLayers : public LayerFactory {
   template <class L>
   std::shared_ptr<L> replicated(std::shared_ptr<L> layer) const {
     if (cut_.exchange->cuts_positions()) mark_partial(*layer);
+    return layer;
+  }
+
+  // Whole on every rank, each of which has other heads.
+  std::shared_ptr<Norm> shared_by_heads(const NormSpec& spec) const {
+    NormSpec own = spec;
+    own.weight = weight_layout(spec);
+    own.weight->partial_over = {kAxis};
+    std::shared_ptr<Norm> layer = inner_->norm(own);
+    mark_partial(*layer);
     return layer;
   }
 

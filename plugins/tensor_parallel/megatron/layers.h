@@ -35,6 +35,8 @@ void mark_partial(const Layer& layer);
 std::shared_ptr<Linear> column_linear(const LinearSpec& spec, const Cut& cut, LayerFactory& inner);
 std::shared_ptr<Linear> row_linear(const LinearSpec& spec, const Cut& cut, LayerFactory& inner);
 std::shared_ptr<Embedding> vocabulary_embedding(const EmbeddingSpec& spec, const Cut& cut, LayerFactory& inner);
+// Of all ranks' heads together: NormOver::heads.
+std::shared_ptr<Norm> norm_of_heads(const NormSpec& spec, const Cut& cut, LayerFactory& inner);
 std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut, LayerFactory& inner);
 
 std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, const Cut& cut);

@@ -8,6 +8,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/ops/ops.h>
 
 #include "layers.h"
 #include "vocabulary_loss.h"
@@ -17,10 +18,11 @@ namespace {
 
 class VocabularyLmLoss : public LmLoss {
  public:
-  VocabularyLmLoss(int64_t vocabulary, std::shared_ptr<LmLoss> inner, const Cut& cut)
-      : vocabulary_(vocabulary),
+  VocabularyLmLoss(const LmLossSpec& spec, std::shared_ptr<LmLoss> inner, const Cut& cut)
+      : vocabulary_(spec.vocab),
+        args_{spec.scale, spec.softcap},
         cut_(cut),
-        part_(cut.part(vocabulary)),
+        part_(cut.part(vocabulary_)),
         inner_(std::move(inner)),
         weight_(inner_->weight()) {}
   std::vector<ParamPtr> params() const override { return inner_->params(); }
@@ -30,7 +32,7 @@ class VocabularyLmLoss : public LmLoss {
     if (!labels.defined()) return logits(x);
     ChunkedLoss parts;
     parts.loss_of = [this](at::Tensor& rows, const at::Tensor& of, bool gradient) {
-      return vocabulary_loss_(rows, of, *cut_.exchange, part_, vocabulary_, gradient);
+      return vocabulary_loss_(rows, of, *cut_.exchange, part_, vocabulary_, gradient, args_);
     };
     parts.all_positions = [this](const at::Tensor& part) { return all_positions(part); };
     // Ranks add up dx while the last chunk's weight gradient is computed.
@@ -53,10 +55,11 @@ class VocabularyLmLoss : public LmLoss {
     const at::Tensor own = product(all_positions(x.detach()).reshape({-1, x.size(-1)}), weight_->tensor.detach());
     const at::Tensor all = cut_.exchange->gather(own).finish();  // [ranks, N, columns]
     const at::Tensor whole = all.transpose(0, 1).reshape({own.size(0), -1}).narrow(1, 0, vocabulary_);
-    return whole.reshape({x.size(0), -1, vocabulary_});
+    return ops::logits_of(whole.reshape({x.size(0), -1, vocabulary_}), args_);
   }
 
   const int64_t vocabulary_;
+  const ops::LogitArgs args_;
   const Cut cut_;
   const Cut::Part part_;
   const std::shared_ptr<LmLoss> inner_;
@@ -78,7 +81,7 @@ std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cu
     throw fail(ErrorCode::config, "tensor_parallel/megatron: a strategy changes what the output layer ", spec.name,
                " computes (LmLoss::weight is null), and its vocabulary cannot be cut then. Take one of the two out of ",
                "the configuration");
-  return std::make_shared<VocabularyLmLoss>(spec.vocab, std::move(layer), cut);
+  return std::make_shared<VocabularyLmLoss>(spec, std::move(layer), cut);
 }
 
 }  // namespace drivetrain::megatron

@@ -7,6 +7,7 @@
 #include <drivetrain/toolkit/units/memory_trace.h>
 #include "kernels/activation/activation.h"
 #include "kernels/norm/norm.h"
+#include "kernels/rotary/rotary.h"
 
 namespace drivetrain::layer_memory {
 namespace {
@@ -32,6 +33,16 @@ TensorSizes norm_again(const VisitShape& s, double tokens, double columns) {
 TensorSizes norm_backward(const VisitShape& s, double tokens, double columns) {
   if (has_kernels(s)) return TensorSizes().add(2 * blocks(tokens, kernels::kNormRows) * columns * 4);
   return TensorSizes().add(tokens * columns * wide(s), s.dtype == at::kDouble ? 5 : 6);
+}
+
+// In one pass: the weights' sums over blocks of tokens, on a device of each head. Else the split q, k and v, and the
+// norms' and the rotation's results, which are the gradients' size each.
+TensorSizes qk_norm_backward(const VisitShape& s, const BlockSpec& block, double columns) {
+  const double share = static_cast<double>(s.tensor_ranks), C = static_cast<double>(block.head_dim);
+  const double heads = static_cast<double>(block.heads + block.kv_heads) / share;
+  if (has_kernels(s) && block.qk_norm == NormOver::head)
+    return TensorSizes().add(blocks(s.tokens, kernels::kRotaryRows) * (s.on_cpu ? 2 : heads) * C * 4);
+  return TensorSizes().add(s.tokens * columns * s.element()).add(s.tokens * heads * C * s.element(), 2);
 }
 
 TensorSizes activation(const VisitShape& s, double tokens, double in, bool bias) {

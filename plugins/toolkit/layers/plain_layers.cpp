@@ -4,6 +4,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/layers/attend.h>
+#include <drivetrain/toolkit/layers/cached_attention.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
@@ -17,10 +18,6 @@ ParamPtr make_param(const std::string& name, Layout layout, InitRule init, Param
   param->role = role;
   return param;
 }
-ParamPtr make_param(const std::string& name, std::vector<int64_t> shape, InitRule init) {
-  return std::make_shared<Param>(name, Layout::whole(std::move(shape)), init);
-}
-
 // Of the whole weight. Where rows are not cut, the part has all of them.
 std::vector<int64_t> whole_blocks(const LinearSpec& spec) {
   const bool cut = spec.weight && !spec.weight->dims.empty() && !spec.weight->dims[0].axes.empty();
@@ -88,47 +85,61 @@ class PlainEmbedding : public Embedding {
   ParamPtr weight_;
 };
 
+// A weight that the offset makes the factor 1 of.
+InitRule first_gain(const NormSpec& spec) {
+  if (spec.offset == 0) return InitRule::ones();
+  if (spec.offset == 1) return InitRule::zeros();
+  throw fail(ErrorCode::config, "norm ", spec.name, ": an offset of ", spec.offset,
+             " of its weight is not supported; use 0 or 1");
+}
+
+// Whatever the vectors are that it norms, they are the last dimension of x.
 class PlainNorm : public Norm {
  public:
-  explicit PlainNorm(const NormSpec& spec)
-      : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
-    weight_->role = ParamRole::norm;
-    if (spec.rms) return;
-    bias_ = make_param(spec.name + ".bias", {spec.dim}, InitRule::zeros());
-    bias_->role = ParamRole::norm;
+  explicit PlainNorm(const NormSpec& spec) : args_{spec.epsilon, spec.rms, spec.offset} {
+    if (spec.gain) weight_ = make_param(spec.name + ".weight", weight_layout(spec), first_gain(spec), ParamRole::norm);
+    if (spec.bias && !spec.rms)
+      bias_ = make_param(spec.name + ".bias", weight_layout(spec), InitRule::zeros(), ParamRole::norm);
   }
   std::vector<ParamPtr> params() const override {
-    return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
+    std::vector<ParamPtr> all;
+    for (const ParamPtr& param : {weight_, bias_})
+      if (param) all.push_back(param);
+    return all;
   }
   at::Tensor forward(const at::Tensor& x, StepContext&) override {
     const auto kept = std::make_shared<ops::Normed>();
-    const ops::NormArgs args{spec_.epsilon, spec_.rms};
-    Tensors inputs = {x, weight_->tensor};
-    if (bias_) inputs.push_back(bias_->tensor);
+    Tensors inputs = {x};
+    for (const ParamPtr& param : params()) inputs.push_back(param->tensor);
+    const auto value = [](const ParamPtr& param) { return param ? param->tensor.detach() : at::Tensor(); };
     return differentiable(
         inputs,
         [&](const Tensors& in) {
-          *kept = ops::norm(in[0], {}, in[1], bias_ ? in[2] : at::Tensor(), args);
+          *kept = ops::norm(in[0], {}, value(weight_), value(bias_), args_);
           return Tensors{std::exchange(kept->y, {})};
         },
-        [=, weight = weight_, bias = bias_](const Tensors& dy) {
-          Tensors gradients(bias ? 3 : 2);
-          gradients[0] = ops::norm_backward(dy[0], {}, *kept, *weight, bias.get(), args);
+        [kept, count = inputs.size(), args = args_, weight = weight_, bias = bias_](const Tensors& dy) {
+          Tensors gradients(count);
+          gradients[0] = ops::norm_backward(dy[0], {}, *kept, weight.get(), bias.get(), args);
           return gradients;
         })[0];
   }
 
  private:
-  NormSpec spec_;
+  ops::NormArgs args_;
   ParamPtr weight_, bias_;
 };
 
 class PlainAttention : public AttentionLayer {
  public:
   PlainAttention(const AttentionSpec& spec, std::shared_ptr<Attention> attention)
-      : spec_(spec), attention_(std::move(attention)) {}
+      : spec_(spec), attention_(std::move(attention)) {
+    if (spec_.window > 0 || spec_.softcap > 0) check_abilities();
+  }
   std::vector<ParamPtr> params() const override { return {}; }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
+    if (KeyValueCache* cache = ctx.cache())
+      return cached_attention(*attention_, spec_.name, q, k, v, args(ctx), *cache);
     return attend(attention_, q, k, v, args(ctx));
   }
   AttentionMemory memory(const AttentionShape& shape) const override { return attention_->memory(shape); }
@@ -136,7 +147,7 @@ class PlainAttention : public AttentionLayer {
     AttentionArgs args;
     args.scale = spec_.scale;
     args.causal = spec_.causal;
-    args.window = spec_.window;
+    args.window = spec_.window, args.softcap = spec_.softcap;
     args.heads = spec_.part;
     args.varlen.cu_seqlens = ctx.batch().cu_seqlens;
     if (ctx.mode() == Mode::train && spec_.dropout > 0) {
@@ -148,6 +159,17 @@ class PlainAttention : public AttentionLayer {
   }
 
  private:
+  // Known before the first step, and where nobody asked in `plan`.
+  void check_abilities() const {
+    const AttentionAbilities can = attention_->abilities();
+    const auto refuse = [&](const char* what, auto value) {
+      throw fail(ErrorCode::config, "layer ", spec_.name, " wants a ", what, " of ", value,
+                 ", which the attention plugin does not support", can.remedy.empty() ? "" : "; ", can.remedy);
+    };
+    if (spec_.window > 0 && !can.window) refuse("window", spec_.window);
+    if (spec_.softcap > 0 && !can.softcap) refuse("softcap", spec_.softcap);
+  }
+
   AttentionSpec spec_;
   std::shared_ptr<Attention> attention_;
 };
@@ -155,19 +177,26 @@ class PlainAttention : public AttentionLayer {
 class PlainLmLoss : public LmLoss {
  public:
   explicit PlainLmLoss(const LmLossSpec& spec)
-      : weight_(spec.tied ? spec.tied
-                          : make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::output)) {}
+      : args_{spec.scale, spec.softcap},
+        weight_(spec.tied ? spec.tied
+                          : make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::output)) {
+    if (!(spec.scale > 0) || !(spec.softcap >= 0))
+      throw fail(ErrorCode::config, "output layer ", spec.name, ": the scale of the logits must be above 0 and their ",
+                 "softcap not negative; found ", spec.scale, " and ", spec.softcap);
+  }
   std::vector<ParamPtr> params() const override { return {weight_}; }
   ParamPtr weight() const override { return weight_; }
   at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
-    if (!ctx.batch().labels_BS.defined()) return linear(x, weight_, nullptr);
-    const auto loss_of = [](at::Tensor& logits, const at::Tensor& labels, bool gradient) {
-      return ops::cross_entropy_(logits, labels, gradient);
+    if (ctx.cache()) return ops::logits_of(linear(x.narrow(1, x.size(1) - 1, 1), weight_, nullptr), args_);
+    if (!ctx.batch().labels_BS.defined()) return ops::logits_of(linear(x, weight_, nullptr), args_);
+    const auto loss_of = [args = args_](at::Tensor& logits, const at::Tensor& labels, bool gradient) {
+      return ops::cross_entropy_(logits, labels, gradient, 1, args);
     };
     return chunked_loss(x, weight_, ctx.batch().labels_BS, {loss_of});
   }
 
  private:
+  const ops::LogitArgs args_;
   ParamPtr weight_;
 };
 

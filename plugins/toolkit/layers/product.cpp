@@ -1,11 +1,13 @@
-// Who multiplies matrices. On the CPU bfloat16 goes to our kernels where the processor has instructions for it. float32
-// goes to one of LibTorch's two libraries: MKL is made for Intel's processors; on others oneDNN's products are 12 to
-// 18 % faster (tools/bench/FIGURES.md).
+// Who multiplies matrices. On the CPU a handful of rows go to our kernel that reads every weight once (few_rows.h). Of
+// more rows bfloat16 goes to our kernels where the processor has instructions for it, and float32 to one of LibTorch's
+// two libraries: MKL is made for Intel's processors; on others oneDNN's products are 12 to 18 % faster
+// (tools/bench/FIGURES.md).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include <drivetrain/toolkit/layers/few_rows.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/layers/short_product.h>
 
@@ -55,6 +57,7 @@ at::Tensor call_onednn(const at::Tensor& x, const at::Tensor& w, const at::Tenso
 
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const at::AutoGradMode off(false);
+  if (auto few = few_rows_product(x, weight, bias)) return *std::move(few);
   if (auto short_one = short_product(x, weight.t(), bias)) return *std::move(short_one);
   if (by_onednn(x, weight)) return call_onednn(x, weight, bias);
   return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());

@@ -5,8 +5,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include <iterator>
 
 #include <drivetrain/toolkit/ops/ops.h>
 
@@ -16,43 +20,81 @@
 namespace drivetrain::ops {
 namespace {
 
-const char* approximation(Activation kind) { return kind == Activation::gelu ? "none" : "tanh"; }
+constexpr const char* kNames[] = {"gelu_tanh", "gelu", "silu", "relu", "swiglu", "geglu", "geglu_tanh", "reglu"};
 
 at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) { return bias.defined() ? at::add(x, bias) : x; }
 
-kernels::Activation kernel_kind(Activation kind) {
-  return kind == Activation::gelu_tanh ? kernels::Activation::gelu_tanh
-         : kind == Activation::gelu    ? kernels::Activation::gelu
-                                       : kernels::Activation::swiglu;
-}
+// Both name the same functions in the same order.
+kernels::Activation kernel_kind(Activation kind) { return static_cast<kernels::Activation>(kind); }
+static_assert(static_cast<int>(Activation::reglu) == static_cast<int>(kernels::Activation::reglu) &&
+              static_cast<int>(Activation::swiglu) == static_cast<int>(kernels::Activation::swiglu));
 
 std::vector<int64_t> result_shape(Activation kind, const at::Tensor& x) {
   std::vector<int64_t> shape = x.sizes().vec();
-  if (kind == Activation::swiglu) shape.back() /= 2;
+  if (is_gated(kind)) shape.back() /= 2;
   return shape;
 }
 
+// The function that is not gated, or is the gate.
+at::Tensor value_of(Activation kind, const at::Tensor& x) {
+  switch (kind) {
+    case Activation::gelu_tanh:
+    case Activation::geglu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::gelu:
+    case Activation::geglu:
+      return at::gelu(x, "none");
+    case Activation::silu:
+    case Activation::swiglu:
+      return at::silu(x);
+    case Activation::relu:
+    case Activation::reglu:
+      return at::relu(x);
+  }
+  return {};
+}
+
+at::Tensor gradient_of(Activation kind, const at::Tensor& x, const at::Tensor& dy) {
+  switch (kind) {
+    case Activation::gelu_tanh:
+    case Activation::geglu_tanh:
+      return at::gelu_backward(dy, x, "tanh");
+    case Activation::gelu:
+    case Activation::geglu:
+      return at::gelu_backward(dy, x, "none");
+    case Activation::silu:
+    case Activation::swiglu:
+      return at::silu_backward(dy, x);
+    case Activation::relu:
+    case Activation::reglu:
+      return at::threshold_backward(dy, x, 0);
+  }
+  return {};
+}
+
 at::Tensor activation_by_operators(Activation kind, const at::Tensor& x) {
-  if (kind != Activation::swiglu) return at::gelu(x, approximation(kind));
+  if (!is_gated(kind)) return value_of(kind, x);
   const int64_t F = x.size(-1) / 2;
-  return at::silu(x.narrow(-1, 0, F)) * x.narrow(-1, F, F);
+  return value_of(kind, x.narrow(-1, 0, F)) * x.narrow(-1, F, F);
 }
 
 at::Tensor activation_backward_by_operators(Activation kind, const at::Tensor& x, const at::Tensor& dy) {
-  if (kind != Activation::swiglu) return at::gelu_backward(dy, x, approximation(kind));
+  if (!is_gated(kind)) return gradient_of(kind, x, dy);
   const int64_t F = x.size(-1) / 2;
   const at::Tensor gate = x.narrow(-1, 0, F), up = x.narrow(-1, F, F);
-  return at::cat({at::silu_backward(dy * up, gate), dy * at::silu(gate)}, -1);
+  return at::cat({gradient_of(kind, gate, dy * up), dy * value_of(kind, gate)}, -1);
 }
 
 }  // namespace
 
 Activation activation_of(const std::string& name) {
-  if (name == "gelu_tanh") return Activation::gelu_tanh;
-  if (name == "gelu") return Activation::gelu;
-  if (name == "swiglu") return Activation::swiglu;
-  throw fail(ErrorCode::config, "activation ", name, " is not known: use gelu_tanh, gelu or swiglu");
+  for (size_t i = 0; i < std::size(kNames); ++i)
+    if (name == kNames[i]) return static_cast<Activation>(i);
+  throw fail(ErrorCode::config, "activation ", name,
+             " is not known: use gelu_tanh, gelu, silu, relu, swiglu, geglu, geglu_tanh or reglu");
 }
+
+bool is_gated(Activation kind) { return kernels::is_gated(kernel_kind(kind)); }
 
 at::Tensor activation(Activation kind, const at::Tensor& given, const at::Tensor& bias) {
   if (!has_kernel(given)) return activation_by_operators(kind, with_bias(given, bias));

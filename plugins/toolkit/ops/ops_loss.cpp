@@ -4,7 +4,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/square.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 
 #include <drivetrain/toolkit/ops/ops.h>
@@ -18,16 +21,19 @@
 namespace drivetrain::ops {
 namespace {
 
-at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale) {
+at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale,
+                                      const LogitArgs& args) {
   const at::ScalarType wide = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor x = logits.to(wide), counts = labels.ge(0), column = labels.clamp_min(0).unsqueeze(1);
+  const at::Tensor x = logits_of(logits.to(wide), args), counts = labels.ge(0),
+                   column = labels.clamp_min(0).unsqueeze(1);
   const at::Tensor of_label = at::gather(x, 1, column).squeeze(1);
   const at::Tensor each = at::logsumexp(x, 1).to(at::kDouble) - of_label.to(at::kDouble);
   const at::Tensor loss = at::where(counts, each, at::full({}, 0.0, each.options())).sum();
   if (gradient) {
     at::Tensor g = at::_softmax(x, 1, false);
     g.scatter_add_(1, column, at::full({column.size(0), 1}, -1.0, g.options()));
-    logits.copy_(g.mul_(counts.unsqueeze(1).to(wide) * scale));
+    if (args.softcap > 0) g.mul_(1 - at::square(x / args.softcap));
+    logits.copy_(g.mul_(counts.unsqueeze(1).to(wide) * (scale * args.scale)));
   }
   return loss;
 }
@@ -51,16 +57,23 @@ int64_t even_rows(int64_t N, int64_t most) {
 
 int64_t aligned_columns(int64_t columns) { return (columns + 63) / 64 * 64; }
 
-at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {
+at::Tensor logits_of(const at::Tensor& z, const LogitArgs& args) {
+  const at::Tensor logits = args.scale == 1 ? z : at::mul(z, args.scale);
+  return args.softcap > 0 ? at::tanh(logits / args.softcap) * args.softcap : logits;
+}
+
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale,
+                          const LogitArgs& args) {
   const bool rows_apart = logits.stride(1) == 1 && logits.stride(0) >= logits.size(1);  // or dense
   if (!has_kernel(logits) || !(logits.is_contiguous() || rows_apart))
-    return cross_entropy_by_operators(logits, given_labels, gradient, scale);
+    return cross_entropy_by_operators(logits, given_labels, gradient, scale, args);
   const at::Tensor labels = given_labels.contiguous();
   const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
   kernels::CrossEntropy op;
   op.logits = out(logits), op.labels = in<int64_t>(labels), op.loss = out<double>(loss);
   op.rows = logits.size(0), op.columns = logits.size(1), op.stride = rows_apart ? logits.stride(0) : 0;
   op.gradient = gradient, op.scale = scale, op.dtype = kernel_dtype(logits);
+  op.logit_scale = static_cast<float>(args.scale), op.softcap = static_cast<float>(args.softcap);
   run(logits, op, op.rows, 1, kernels::cross_entropy_cpu, DRIVETRAIN_CUDA_KERNEL(cross_entropy_cuda), "cross entropy");
   if (!loss.is_cpu()) return loss.sum();
   // LibTorch's sum of many elements depends on the number of threads.

@@ -57,7 +57,7 @@ void RotaryPositions::reach(int64_t end, const at::Tensor& like) {
   if (!same_kind) cuts_.clear();
   // A text that grows token by token asks for a new table now and then only.
   const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(end)));
-  longest_ = rotary_table(frequencies_, 0, room, like);
+  longest_ = rotary_table(frequencies_, 0, room, like, scale_);
 }
 
 }  // namespace drivetrain::ops

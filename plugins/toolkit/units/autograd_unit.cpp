@@ -29,6 +29,7 @@ class TermCollector final : public StepContext {
   std::vector<RowRange> positions() const override { return inner_.positions(); }
   std::vector<RowRange> activation_positions() const override { return inner_.activation_positions(); }
   Keep keep(std::string_view region) const override { return inner_.keep(region); }
+  KeyValueCache* cache() const override { return inner_.cache(); }
   void metric(const std::string& name, const at::Tensor& scalar) override { inner_.metric(name, scalar); }
   at::Tensor add_loss(const std::string& name, const at::Tensor& value, double weight) override {
     if (!at::GradMode::is_enabled())

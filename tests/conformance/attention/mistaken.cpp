@@ -32,6 +32,10 @@ class Mistaken : public Attention {
                  "sees_the_next_token",
                  "no_gradient_of_k",
                  "ignores_the_window",
+                 "window_of_one_more",
+                 "no_softcap",
+                 "softcap_behind_the_mask",
+                 "no_gradient_of_the_softcap",
                  "ignores_the_offset",
                  "one_long_sequence",
                  "all_rows_see_the_first",
@@ -56,7 +60,7 @@ class Mistaken : public Attention {
     can.dtypes = {at::kFloat, at::kDouble};
     can.gqa = can.varlen = can.q_offset = can.dropout = can.returns_lse = true;
     can.window = !is("refuses_without_a_name");
-    can.partial_keys = can.partial_heads = true;
+    can.partial_keys = can.partial_heads = can.softcap = true;
     can.remedy = "use attention/standard";
     return can;
   }
@@ -91,7 +95,8 @@ class Mistaken : public Attention {
     at::Tensor dp = at::matmul(dout, heads(v, H).transpose(2, 3));
     if (keep.defined()) dp = dp * keep;
     const at::Tensor delta = (dout * heads(out, H)).sum(-1, true);
-    const at::Tensor ds = p * (dp - delta) * scale(args, q);
+    at::Tensor ds = p * (dp - delta) * scale(args, q);
+    if (args.softcap > 0 && !is("no_gradient_of_the_softcap")) ds = ds * slope(s, args);
     const at::Tensor dq = at::matmul(ds, heads(k, H)), dv = at::matmul(with.transpose(2, 3), dout);
     at::Tensor dk = at::matmul(ds.transpose(2, 3), heads(q, H));
     if (is("no_gradient_of_k")) dk = dk * 0;
@@ -126,16 +131,25 @@ class Mistaken : public Attention {
     at::Tensor keys = heads(k, H);
     if (is("all_rows_see_the_first")) keys = keys.narrow(0, 0, 1).expand_as(keys);
     at::Tensor s = at::matmul(heads(q, H), keys.transpose(2, 3)) * scale(args, q);
+    const bool capped = args.softcap > 0 && !is("no_softcap");
+    if (capped && !is("softcap_behind_the_mask")) s = (s / args.softcap).tanh() * args.softcap;
     const int64_t offset = is("ignores_the_offset") ? 0 : args.q_offset;
     const at::Tensor distance = at::arange(S).add(offset).unsqueeze(1) - at::arange(T).unsqueeze(0);
     if (args.causal) s.masked_fill_(distance.lt(is("sees_the_next_token") ? -1 : 0), -kInfinity);
-    if (args.window > 0 && !is("ignores_the_window")) s.masked_fill_(distance.abs().ge(args.window), -kInfinity);
+    const int64_t window = args.window + (is("window_of_one_more") ? 1 : 0);
+    if (args.window > 0 && !is("ignores_the_window")) s.masked_fill_(distance.abs().ge(window), -kInfinity);
+    if (capped && is("softcap_behind_the_mask")) s = (s / args.softcap).tanh() * args.softcap;
     if (is("one_long_sequence")) return s;
     for (const int64_t end : args.varlen.cu_seqlens) {
       const at::Tensor before = at::arange(q.size(0) * S).lt(end).view({q.size(0), 1, S});
       s.masked_fill_(before.unsqueeze(3).ne(before.unsqueeze(2)), -kInfinity);
     }
     return s;
+  }
+  // Of c tanh(s / c), by its values; hidden ones have no gradient anyway.
+  static at::Tensor slope(const at::Tensor& s, const AttentionArgs& args) {
+    const at::Tensor share = s.masked_fill(s.eq(-kInfinity), 0) / args.softcap;
+    return share * share * -1 + 1;
   }
   // 0 for a query that sees no key.
   static at::Tensor probabilities(const at::Tensor& s, const at::Tensor& lse) {

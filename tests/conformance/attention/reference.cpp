@@ -11,9 +11,10 @@
 
 namespace drivetrain::test {
 
-AttentionArgs attention_args(bool causal, int64_t window, int64_t q_offset, std::vector<int64_t> ends) {
+AttentionArgs attention_args(bool causal, int64_t window, int64_t q_offset, std::vector<int64_t> ends, double softcap) {
   AttentionArgs args;
   args.causal = causal, args.window = window, args.q_offset = q_offset, args.varlen.cu_seqlens = std::move(ends);
+  args.softcap = softcap;
   return args;
 }
 
@@ -36,7 +37,8 @@ static bool attention_sees(const AttentionArgs& args, int64_t row, int64_t i, in
   return true;
 }
 
-// The formula, element by element. Gradients: ds_ij = p_ij (dout_i . v_j - dout_i . out_i).
+// The formula, element by element. Gradients: ds_ij = p_ij (dout_i . v_j - dout_i . out_i), and with a softcap times
+// the slope of c tanh(s / c), which is 1 - (its value / c)^2.
 AttentionResult attention_reference(const at::Tensor& q_, const at::Tensor& k_, const at::Tensor& v_,
                                     const at::Tensor& dout_, const AttentionArgs& args) {
   const at::Tensor q = q_.to(at::kDouble).contiguous(), k = k_.to(at::kDouble).contiguous(),
@@ -44,8 +46,15 @@ AttentionResult attention_reference(const at::Tensor& q_, const at::Tensor& k_, 
   const int64_t B = q.size(0), S = q.size(1), H = q.size(2), D = q.size(3), T = k.size(1), G = k.size(2);
   AttentionResult r{at::zeros_like(q), at::zeros({B, H, S}, at::kDouble), at::zeros_like(q), at::zeros_like(k),
                     at::zeros_like(v)};
-  const auto row = [&](const at::Tensor& x, int64_t b, int64_t s, int64_t h) {
-    return x.mutable_data_ptr<double>() + ((b * x.size(1) + s) * x.size(2) + h) * D;
+  struct Rows {
+    double* data;
+    int64_t positions, heads;
+    explicit Rows(const at::Tensor& x) : data(x.mutable_data_ptr<double>()), positions(x.size(1)), heads(x.size(2)) {}
+  };
+  const Rows q_rows(q), k_rows(k), v_rows(v), dout_rows(dout), out_rows(r.out), dq_rows(r.dq), dk_rows(r.dk),
+      dv_rows(r.dv);
+  const auto row = [D](const Rows& x, int64_t b, int64_t s, int64_t h) {
+    return x.data + ((b * x.positions + s) * x.heads + h) * D;
   };
   const auto dot = [&](const double* x, const double* y) {
     double sum = 0;
@@ -59,21 +68,28 @@ AttentionResult attention_reference(const at::Tensor& q_, const at::Tensor& k_, 
     for (int64_t h = 0; h < H; ++h)
       for (int64_t i = 0; i < S; ++i) {
         const int64_t g = h / (H / G);
-        std::vector<double> p(T, 0);
+        std::vector<double> p(T, 0), slope(T, 1);
         double sum = 0;
-        for (int64_t j = 0; j < T; ++j)
-          if (attention_sees(args, b * S, i, j))
-            sum += p[j] = std::exp(args.scale * dot(row(q, b, i, h), row(k, b, j, g)));
+        for (int64_t j = 0; j < T; ++j) {
+          if (!attention_sees(args, b * S, i, j)) continue;
+          double score = args.scale * dot(row(q_rows, b, i, h), row(k_rows, b, j, g));
+          if (args.softcap > 0) {
+            score = args.softcap * std::tanh(score / args.softcap);
+            slope[j] = 1 - score * score / (args.softcap * args.softcap);
+          }
+          sum += p[j] = std::exp(score);
+        }
         r.lse.mutable_data_ptr<double>()[(b * H + h) * S + i] = std::log(sum);
         if (sum == 0) continue;
-        for (int64_t j = 0; j < T; ++j) add(row(r.out, b, i, h), p[j] /= sum, row(v, b, j, g));
-        const double* di = row(dout, b, i, h);
-        const double delta = dot(di, row(r.out, b, i, h));
+        for (int64_t j = 0; j < T; ++j) add(row(out_rows, b, i, h), p[j] /= sum, row(v_rows, b, j, g));
+        const double* di = row(dout_rows, b, i, h);
+        const double delta = dot(di, row(out_rows, b, i, h));
         for (int64_t j = 0; j < T; ++j) {
-          const double ds = args.scale * p[j] * (dot(di, row(v, b, j, g)) - delta);
-          add(row(r.dv, b, j, g), p[j], di);
-          add(row(r.dq, b, i, h), ds, row(k, b, j, g));
-          add(row(r.dk, b, j, g), ds, row(q, b, i, h));
+          if (p[j] == 0) continue;
+          const double ds = args.scale * slope[j] * p[j] * (dot(di, row(v_rows, b, j, g)) - delta);
+          add(row(dv_rows, b, j, g), p[j], di);
+          add(row(dq_rows, b, i, h), ds, row(k_rows, b, j, g));
+          add(row(dk_rows, b, j, g), ds, row(q_rows, b, i, h));
         }
       }
   return r;

@@ -23,7 +23,8 @@ struct AttentionResult {
   at::Tensor out, lse, dq, dk, dv;
 };
 
-AttentionArgs attention_args(bool causal, int64_t window = 0, int64_t q_offset = 0, std::vector<int64_t> ends = {});
+AttentionArgs attention_args(bool causal, int64_t window = 0, int64_t q_offset = 0, std::vector<int64_t> ends = {},
+                             double softcap = 0);
 
 // Normal numbers in float64, the same for the same seed.
 at::Tensor normal_numbers(at::IntArrayRef sizes, uint64_t seed);

@@ -37,6 +37,21 @@ std::vector<AttentionCase> attention_cases() {
       {"window", 2, 12, 12, 4, 2, 8, attention_args(true, 5)},
       {"window on both sides", 1, 12, 12, 2, 2, 8, attention_args(false, 3)},
       {"window of one", 1, 5, 5, 2, 2, 8, attention_args(true, 1)},
+      {"window over kernel blocks, grouped", 1, 220, 220, 2, 1, 8, attention_args(true, 70)},
+      {"window longer than the sequence", 1, 9, 9, 2, 2, 8, attention_args(true, 20)},
+      {"window, the next token after its past", 2, 1, 80, 4, 2, 8, attention_args(true, 5, 79)},
+      {"window, a block of queries after their past", 1, 70, 150, 2, 1, 8, attention_args(true, 9, 80)},
+      {"window on both sides, keys at a distance", 1, 12, 9, 2, 2, 8, attention_args(false, 4, 7)},
+      {"window, keys that end before", 1, 10, 6, 2, 1, 8, attention_args(true, 4, 5)},
+      {"window, several sequences in each row", 2, 12, 12, 4, 2, 8, attention_args(true, 3, 0, {0, 1, 5, 12, 19, 24})},
+      {"window over kernel blocks, several sequences", 1, 200, 200, 1, 1, 8,
+       attention_args(true, 66, 0, {0, 3, 150, 200})},
+      {"softcap", 2, 9, 9, 4, 2, 8, attention_args(true, 0, 0, {}, 0.7)},
+      {"softcap, full, more keys than queries", 1, 3, 11, 2, 2, 8, attention_args(false, 0, 0, {}, 2)},
+      {"softcap, the next token after its past", 1, 1, 10, 4, 2, 8, attention_args(true, 0, 9, {}, 1.5)},
+      {"softcap, window, over kernel blocks", 1, 150, 150, 2, 1, 8, attention_args(true, 70, 0, {}, 1.5)},
+      {"softcap, several sequences, window", 1, 12, 12, 2, 2, 8, attention_args(true, 4, 0, {0, 5, 12}, 1)},
+      {"softcap far above the scores", 1, 7, 7, 2, 2, 8, attention_args(true, 0, 0, {}, 50)},
       {"several sequences", 1, 12, 12, 4, 2, 8, attention_args(true, 0, 0, {0, 1, 5, 12})},
       {"several sequences, full", 1, 12, 12, 2, 2, 8, attention_args(false, 0, 0, {0, 4, 12})},
       {"several sequences in each row", 2, 12, 12, 4, 2, 8, attention_args(true, 0, 0, {0, 1, 5, 12, 19, 24})},
@@ -48,6 +63,7 @@ void tell_undeclared(const AttentionAbilities& can) {
   const std::pair<const char*, bool> abilities[] = {{"gqa", can.gqa},
                                                     {"varlen", can.varlen},
                                                     {"window", can.window},
+                                                    {"softcap", can.softcap},
                                                     {"q_offset", can.q_offset},
                                                     {"dropout", can.dropout},
                                                     {"non_causal", can.non_causal},
@@ -68,7 +84,7 @@ void check_against_reference(const Attention& attention, const std::string& name
     c.args.scale = 1 / std::sqrt(static_cast<double>(c.D));
     const bool declared = (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) &&
                           (can.varlen || c.args.varlen.cu_seqlens.empty()) && (can.non_causal || c.args.causal) &&
-                          (can.q_offset || c.args.q_offset == 0) &&
+                          (can.q_offset || c.args.q_offset == 0) && (can.softcap || c.args.softcap == 0) &&
                           (can.head_sizes.empty() || can.head_sizes.contains(c.D));
     for (const at::ScalarType type : can.dtypes) {
       SCOPED_TRACE(concat(c.what, ", ", type));
@@ -76,6 +92,9 @@ void check_against_reference(const Attention& attention, const std::string& name
       AttentionResult found;
       const std::string refusal = error_of([&] { found = run_attention(attention, x.q, x.k, x.v, x.dout, c.args); });
       EXPECT_TRUE(refusal.empty() || !declared) << refusal;
+      if (refusal.empty() && c.args.softcap > 0) {  // no case of it happens to need less
+        EXPECT_TRUE(can.softcap) << "AttentionAbilities::softcap is false, and softcap is not refused";
+      }
       if (!refusal.empty()) {  // what is not declared may still work where a case happens to need less
         EXPECT_EQ(refusal.find(name + ": "), 0u) << refusal;
         EXPECT_NE(refusal.find(can.remedy), std::string::npos) << refusal;
@@ -211,6 +230,7 @@ void check_arguments(const Attention& attention, const std::string& name) {
   expect(refusal(q, k, k, [](AttentionArgs& a) { a.scale = 0; }), "scale must be above 0");
   expect(refusal(q, k, k, [](AttentionArgs& a) { a.dropout = 1; }), "dropout must be in [0, 1)");
   expect(refusal(q, k, k, [](AttentionArgs& a) { a.window = -1; }), "window must not be negative");
+  expect(refusal(q, k, k, [](AttentionArgs& a) { a.softcap = -1; }), "softcap must not be negative");
 }
 
 // Keys in two blocks of several kinds.
@@ -218,7 +238,16 @@ void check_all_merged_blocks(const Attention& attention) {
   AttentionArgs full = attention_args(false), causal = attention_args(true), later = attention_args(true, 0, -4);
   full.scale = causal.scale = later.scale = 0.3;
   check_merged_blocks(attention, full, full, full);
-  if (attention.abilities().q_offset) check_merged_blocks(attention, causal, later, causal);
+  const AttentionAbilities can = attention.abilities();
+  if (can.q_offset) check_merged_blocks(attention, causal, later, causal);
+  if (can.q_offset && can.window) {
+    causal.window = later.window = 5;
+    check_merged_blocks(attention, causal, later, causal);
+  }
+  if (can.q_offset && can.softcap) {
+    causal.softcap = later.softcap = 1;
+    check_merged_blocks(attention, causal, later, causal);
+  }
 }
 
 using AttentionCheck = std::function<void(const Attention&, const std::string& name)>;
@@ -229,6 +258,8 @@ const std::vector<std::pair<std::string, AttentionCheck>>& attention_checks() {
        [](const Attention& attention, const std::string&) {
          check_gradient_by_differences(attention, attention_args(true));
          check_gradient_by_differences(attention, attention_args(false));
+         if (attention.abilities().softcap)
+           check_gradient_by_differences(attention, attention_args(true, 0, 0, {}, 0.8));
        }},
       {"blocks_of_keys_can_be_merged",
        [](const Attention& attention, const std::string&) { check_all_merged_blocks(attention); }},

@@ -35,9 +35,9 @@ TEST(ContextParallelConformance, heads_around_a_ring) {
 // The suite asks a plugin itself what it can do and takes a refusal for the rest: here is what it may not give up.
 struct Offer {
   const char* name;
-  bool gqa, window, dropout, non_causal;  // where the attention inside has them
+  bool gqa, window, softcap, dropout, non_causal;  // where the attention inside has them
 };
-constexpr Offer kOffers[] = {{"ring", true, false, false, false}, {"ulysses", true, true, true, true}};
+constexpr Offer kOffers[] = {{"ring", true, true, true, false, false}, {"ulysses", true, true, true, true, true}};
 
 TEST(ContextParallelConformance, plugins_offer_what_the_attention_inside_has) {
   for (const Offer& offer : kOffers)
@@ -52,6 +52,7 @@ TEST(ContextParallelConformance, plugins_offer_what_the_attention_inside_has) {
       const AttentionAbilities inside = rank.inner()->abilities(), can = rank.attention().abilities();
       EXPECT_EQ(can.gqa, inside.gqa && offer.gqa);
       EXPECT_EQ(can.window, inside.window && offer.window);
+      EXPECT_EQ(can.softcap, inside.softcap && offer.softcap);
       EXPECT_EQ(can.dropout, inside.dropout && offer.dropout);
       EXPECT_EQ(can.non_causal, inside.non_causal && offer.non_causal);
       EXPECT_EQ(can.dtypes, inside.dtypes);

@@ -31,9 +31,15 @@ AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vec
 
 namespace {
 
-AttentionArgs document_args(std::vector<int64_t> cu_seqlens, double dropout = 0) {
-  AttentionArgs args = context_args(true, 0, dropout);
+AttentionArgs document_args(std::vector<int64_t> cu_seqlens, double dropout = 0, int64_t window = 0) {
+  AttentionArgs args = context_args(true, window, dropout);
   args.varlen.cu_seqlens = std::move(cu_seqlens);
+  return args;
+}
+
+AttentionArgs softcap_args(int64_t window) {
+  AttentionArgs args = context_args(true, window, 0);
+  args.softcap = 0.5;
   return args;
 }
 
@@ -48,6 +54,12 @@ std::vector<AttentionCase> context_cases() {
       {"longer than a kernel's block", 1, 528, 528, 4, 2, 8, context_args(true, 0, 0)},
       {"not causal", 2, 16, 16, 4, 2, 8, context_args(false, 0, 0)},
       {"window", 2, 32, 32, 4, 4, 8, context_args(true, 6, 0)},
+      {"window that reaches over a piece", 1, 48, 48, 4, 2, 4, context_args(true, 21, 0)},
+      {"window of one", 1, 16, 16, 4, 4, 4, context_args(true, 1, 0)},
+      {"window as long as the sequence", 1, 16, 16, 4, 4, 4, context_args(true, 16, 0)},
+      {"documents, window", 2, 32, 32, 4, 2, 8, document_args({0, 5, 7, 30, 32, 33, 50, 64}, 0, 9)},
+      {"softcap", 1, 16, 16, 4, 2, 8, softcap_args(0)},
+      {"softcap, window", 1, 32, 32, 4, 4, 4, softcap_args(11)},
       {"dropout", 2, 16, 16, 6, 2, 4, context_args(true, 0, 0.25)},
       {"dropout, heads that tensor parallelism left", 2, 16, 16, 4, 4, 4,
        context_args(true, 0, 0.25, {{3, 1}, {8, 3}})},
@@ -59,9 +71,10 @@ std::vector<AttentionCase> context_cases() {
 }
 
 bool context_declares(const AttentionAbilities& can, const AttentionCase& c, at::ScalarType dtype) {
-  return (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) && (can.non_causal || c.args.causal) &&
-         (can.dropout || c.args.dropout == 0) && (can.varlen || c.args.varlen.cu_seqlens.empty()) &&
-         can.dtypes.contains(dtype) && (can.head_sizes.empty() || can.head_sizes.contains(c.D));
+  return (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) && (can.softcap || c.args.softcap == 0) &&
+         (can.non_causal || c.args.causal) && (can.dropout || c.args.dropout == 0) &&
+         (can.varlen || c.args.varlen.cu_seqlens.empty()) && can.dtypes.contains(dtype) &&
+         (can.head_sizes.empty() || can.head_sizes.contains(c.D));
 }
 
 AttentionArgs scaled_args(const AttentionCase& c) {

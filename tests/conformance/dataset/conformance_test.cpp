@@ -7,6 +7,8 @@
 
 #include <drivetrain/dataset.h>
 
+#include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/suite.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "state/safetensors_writer.h"
@@ -93,6 +95,60 @@ TEST(DatasetConformance, documents_of_every_source_are_packed) {
   files.set("data_path", Value::Array{tokens.path("a"), tokens.path("b")});  // each document once: no weights
   run_suite({Dataset::kKind, "packed", packed("megatron", files)});
   run_suite({Dataset::kKind, "packed", packed("instruction", instruction_options(conversations))});
+}
+
+TEST(DatasetConformance, conversations_of_several_files_pass_with_weights) {
+  const TempFolder few, many;
+  Value options = instruction_options(many);
+  const Value other = instruction_options(few);
+  options.set("files", Value::Array{options.find("files")->items()[0], other.find("files")->items()[0]});
+  options.set("weights", Value::Array{1, 2.5});
+  run_suite({Dataset::kKind, "instruction", options});
+  run_suite({Dataset::kKind, "packed", packed("instruction", options)});
+}
+
+// tokens.json was made by apply_chat_template with tokenize and return_assistant_tokens_mask.
+TEST(DatasetConformance, a_chat_template_gives_the_tokens_and_masks_of_transformers) {
+  const std::string data = DRIVETRAIN_GOLDEN_DIR;
+  const Value conversations = read_json_file(data + "/chat/conversations.json"),
+              cases = read_json_file(data + "/chat/tokens.json");
+  const TempFolder folder;
+  const Host host;
+  const InstalledMaker maker{host.services};
+  size_t compared = 0;
+  for (const Value& wanted : cases.items()) {
+    const auto number = static_cast<size_t>(wanted.find("conversation")->as_int());
+    const std::string line = conversations.items()[number].to_json();
+    std::ofstream(folder.path("one.jsonl")) << line << "\n";
+    const std::string tokenizer = data + "/tokenizer_files/" + wanted.find("tokenizer")->as_string();
+    Value options = parse_json(R"({"seq_length": 4096})", "test");
+    options.set("files", Value::Array{folder.path("one.jsonl")});
+    options.set("template_file", data + "/chat/chatml_generation.jinja");
+    options.set("tokenizer", Value::Object{{"type", "bpe"}, {"params", Value::Object{{"folder", tokenizer}}}});
+    Services services = host.services;
+    services.plugins = &maker;
+    const auto dataset = installed_plugins().make<Dataset>(Dataset::kKind, "instruction", options, services);
+    ModelFacts model;
+    model.vocab_size = 1 << 20;
+    RunFacts run;
+    run.train_batch_size = 1;
+    if (line.find("\"content\":null") != std::string::npos) {  // Jinja writes "None", which nobody wants to be learned
+      EXPECT_THROW(dataset->open(run, model), Error) << line;
+      continue;
+    }
+    dataset->open(run, model);
+    const Documents& documents = *dataset->documents(DataPart::train);
+    std::vector<int64_t> tokens(static_cast<size_t>(documents.length(0))), labels(tokens.size());
+    documents.read(0, 0, documents.length(0), tokens.data(), labels.data());
+    const Value::Array &ids = wanted.find("ids")->items(), &mask = wanted.find("mask")->items();
+    ASSERT_EQ(tokens.size() + 1, ids.size()) << tokenizer << " " << number;
+    for (size_t i = 0; i < tokens.size(); ++i, ++compared) {
+      EXPECT_EQ(tokens[i], ids[i].as_int()) << tokenizer << " " << number << ", token " << i;
+      EXPECT_EQ(labels[i], mask[i + 1].as_int() ? ids[i + 1].as_int() : -100)
+          << tokenizer << " " << number << ", " << i;
+    }
+  }
+  EXPECT_GT(compared, 1000u);
 }
 
 }  // namespace

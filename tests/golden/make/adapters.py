@@ -1,5 +1,6 @@
-"""lora_gpt2/ and lora_llama/: twenty steps of PEFT's adapters on the models of gpt2_tiny/ and llama_tiny/, in float64 and in
-float32 in several orders. The files are an adapter's folder to start with, the curve, and the adapter afterwards."""
+"""lora_gpt2/, lora_llama/ and lora_qwen2/: twenty steps of PEFT's adapters on the models of gpt2_tiny/ and llama_tiny/ and on a
+Qwen2, in float64 and in float32 in several orders. The files are an adapter's folder to start with, the curve, and the adapter
+afterwards; and the model, where no other case has it."""
 import json
 
 import numpy
@@ -17,9 +18,13 @@ NUMBERS = ("loss", "grad_norm", "lr")
 PREFIX = "base_model.model."
 
 
+def base_folder(case):
+    return DATA / case["case"] / case["model"]
+
+
 def adapted(case, dtype, start=None, attention="eager"):
     """The base model with PEFT's adapters; with `start` as their values."""
-    folder = DATA / case["base"] / "model"
+    folder = base_folder(case)
     base = hf_models.load_float64(folder) if dtype == torch.float64 else hf_models.load(folder, attention=attention)
     model = peft.get_peft_model(base, peft.LoraConfig(**case["adapter"]), autocast_adapter_dtype=False)
     if start:
@@ -73,7 +78,9 @@ def float32_samples(case, start, batches):
 def make_case(name, into):
     folder = into / name
     case = committed(f"{name}/case.json")
-    batches = load_file(DATA / case["base"] / "batches.safetensors")["tokens"]
+    if "weights" in case["seeds"]:
+        hf_models.write_start(case["base"], case["seeds"]["weights"], folder / "model")
+    batches = load_file(DATA / name / case["batches"])["tokens"]
     start = start_of(case)
     write_adapter(case, start, folder / "adapter")
     exact, final = run(case, torch.float64, start, batches)

@@ -106,6 +106,9 @@ def compare_tensors(name, made_path, kept_path):
     for tensor, values in kept.items():
         if torch.equal(made[tensor], values):
             continue
+        if name == "families/logits.safetensors":  # in float32
+            share = max(share, float((made[tensor] - values).abs().max()) / 1e-5)
+            continue
         if values.dtype != torch.float64:
             raise ValueError(f"{tensor} differs: inputs have no tolerance")
         bound = ROUNDING * values.abs().clamp(min=1)

@@ -1,8 +1,9 @@
 """Hugging Face's models of the training cases, in float32 or, without the places that would fall back to it, in float64."""
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config
 from transformers.models.llama import modeling_llama
+from transformers.models.qwen2 import modeling_qwen2
 
 from inputs import start_weights
 
@@ -13,6 +14,9 @@ GPT2 = GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4
 LLAMA = LlamaConfig(vocab_size=256, max_position_embeddings=64, hidden_size=64, intermediate_size=172, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=0,
                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+QWEN2 = Qwen2Config(vocab_size=256, max_position_embeddings=64, hidden_size=64, intermediate_size=172, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6, bos_token_id=0, eos_token_id=0,
+                    tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
 
 
 def gpt2_scale(name, shape):
@@ -28,7 +32,8 @@ def llama_scale(name, shape):
 
 
 STARTS = {"gpt2": (GPT2, gpt2_scale, {"transformer.ln_f.weight": 0.65}),
-          "llama": (LLAMA, llama_scale, {"model.norm.weight": 0.35})}
+          "llama": (LLAMA, llama_scale, {"model.norm.weight": 0.35}),
+          "qwen2": (QWEN2, llama_scale, {"model.norm.weight": 0.35})}
 
 
 def write_start(family, seed, folder):
@@ -51,7 +56,7 @@ def plain_rms_norm(self, x):
 
 
 def float64_rotary(self, x, position_ids):
-    size = self.config.head_dim
+    size = self.config.hidden_size // self.config.num_attention_heads
     frequency = 1 / self.config.rope_parameters["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
     angle = position_ids[..., None].double() * frequency
     angle = torch.cat([angle, angle], dim=-1)
@@ -62,9 +67,9 @@ def load_float64(folder):
     """Attention by scaled_dot_product_attention: the eager one takes its softmax in float32."""
     model = load(folder, torch.float64, "sdpa")
     for module in model.modules():
-        if isinstance(module, modeling_llama.LlamaRMSNorm):
+        if isinstance(module, (modeling_llama.LlamaRMSNorm, modeling_qwen2.Qwen2RMSNorm)):
             module.forward = plain_rms_norm.__get__(module)
-        if isinstance(module, modeling_llama.LlamaRotaryEmbedding):
+        if isinstance(module, (modeling_llama.LlamaRotaryEmbedding, modeling_qwen2.Qwen2RotaryEmbedding)):
             module.forward = float64_rotary.__get__(module)
     return model
 

@@ -18,7 +18,8 @@ NAMES = {"gpt2_tiny": "gpt2_tiny/", "llama_tiny": "llama_tiny/", **{name: name +
          "schedules": "schedules.json", "attention": "attention/", "ops": "ops/", "adamw": "adamw.json",
          "deepspeed_checkpoints": "deepspeed_checkpoints/", "megatron_checkpoints": "megatron_checkpoints/",
          "megatron_data": "megatron_data/", "tokenizer_files": "tokenizer_files/", "lora_gpt2": "lora_gpt2/",
-         "lora_llama": "lora_llama/"}
+         "lora_llama": "lora_llama/", "lora_qwen2": "lora_qwen2/", "chat": "chat/",
+         "families": "families/"}
 
 
 def maker(name):
@@ -29,7 +30,7 @@ def maker(name):
     if name in ("gpt2_tiny", "llama_tiny"):
         import curves
         return functools.partial(curves.make_case, name)
-    if name in ("lora_gpt2", "lora_llama"):
+    if name.startswith("lora_"):
         import adapters
         return functools.partial(adapters.make_case, name)
     import importlib

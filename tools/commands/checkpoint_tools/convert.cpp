@@ -11,8 +11,6 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checkpoint/config_changes.h"
-#include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "formats/frozen_base.h"
 #include "formats/model_facts.h"
@@ -22,7 +20,9 @@
 #include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
+#include "train/config_changes.h"
 #include "train/exported_weights.h"
+#include "train/resume.h"
 
 namespace drivetrain {
 namespace {

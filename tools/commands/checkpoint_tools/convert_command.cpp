@@ -7,8 +7,8 @@
 
 #include "base/printable.h"
 #include "checkpoint_tools/convert.h"
-#include "config/load.h"
-#include "config/places.h"
+#include "config_files/load.h"
+#include "config_files/places.h"
 #include "memory/cpu_allocator.h"
 #include "plan/prepare_run.h"
 #include "plugin_calls/plugin_call.h"

@@ -8,10 +8,10 @@
 
 #include <drivetrain/value.h>
 
-#include "checkpoint/config_changes.h"
 #include "checkpoint_tools/elements.h"
 #include "checkpoint_tools/stored_run.h"
 #include "internal.h"
+#include "train/config_changes.h"
 
 namespace drivetrain {
 

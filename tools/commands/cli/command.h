@@ -36,8 +36,8 @@ struct Option {
   std::string_view needs = {};     // an option that has to be given too
   std::string_view excludes = {};  // an option that may not be given too
   bool repeats = false;            // every value counts; otherwise the last one does
-  bool required = false;
-  bool alone = false;  // of a benchmark, not under `launch --bench`
+  bool required = false;           // unless the option that it excludes is given
+  bool alone = false;              // of a benchmark, not under `launch --bench`
 };
 
 // Options of other launchers or of later versions, and what to do instead.

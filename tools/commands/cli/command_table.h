@@ -266,8 +266,9 @@ inline constexpr Command kCommands[] = {
     {.name = "study",
      .summary =
          "runs a study: a config under crossed changes, with a ledger, statistics and a report; `study compare A "
-         "B`: the cells that the studies in two folders share",
-     .words = "FILE|compare A B",
+         "B`: the cells that the studies in two folders share; `study merge A B --into C`: two studies of one base as "
+         "one; `study report FOLDER`: its report again",
+     .words = "FILE|compare A B|merge A B|report FOLDER",
      .takes = Takes::file,
      .least = 1,
      .most = 3,

@@ -108,7 +108,8 @@ void check_options(const Command& command, const std::vector<Option>& options, c
       if (option.name == one.name) check_value(command, option, one.value);
   for (const Option& option : options) {
     const std::string name(option.name);
-    if (option.required && !given(name)) refuse(command, name + " " + std::string(option.value) + " is missing");
+    if (option.required && !given(name) && !given(option.excludes))
+      refuse(command, name + " " + std::string(option.value) + " is missing");
     if (!given(name)) continue;
     if (!option.excludes.empty() && given(option.excludes))
       refuse(command, std::string(option.excludes) + " and " + name + " exclude each other");

@@ -14,6 +14,16 @@ inline constexpr Option kStudy[] = {
      .takes = Takes::file,
      .needs = "--plan"},
     {.name = "--resume", .help = "go on with the study that has begun in its folder"},
+    {.name = "--grow",
+     .help = "the same with more repeats, levels or rows, or another outcome: everything that ran is kept"},
+    {.name = "--reference",
+     .value = "CELL",
+     .help = "with report: compare all cells with this one",
+     .takes = Takes::text},
+    {.name = "--into",
+     .value = "FOLDER",
+     .help = "with merge: the folder of the study that both become",
+     .takes = Takes::folder},
     {.name = "--any-environment", .help = "with compare: also where the machines differ"},
     {.name = "--json", .help = "with --plan or compare: print one JSON object"}};
 

@@ -1,115 +1,160 @@
 // `drivetrain generate`: samples text from a run folder or a Hugging Face folder.
-// The whole window is run for every token: there is no key/value cache yet.
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <iostream>
 
+#include <drivetrain/toolkit/text/utf8.h>
+
 #include "base/printable.h"
-#include "generate/inference.h"
+#include "device/open_device.h"
+#include "generate/conversation.h"
+#include "generate/decoder.h"
+#include "generate/sampling.h"
 #include "generate/text_tokens.h"
 #include "memory/cpu_allocator.h"
+#include "plugin_calls/start_device.h"
 #include "rendezvous/rendezvous.h"
 #include "shared/commands.h"
 
 namespace drivetrain {
 namespace {
 
-int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& key) {
-  const auto likeliest = logits_V.argmax().item<int64_t>();
-  const at::Tensor top = logits_V[likeliest].to(at::kDouble);
-  if (!std::isfinite(top.item<double>()))
-    throw fail(ErrorCode::numeric, "the model's output is not finite: its weights hold infinities or NaN, or overflow");
-  if (temperature == 0) return likeliest;
-  at::Tensor draw = at::zeros({1, 1}, at::TensorOptions(at::kFloat));
-  fill_uniform(draw, key);
-  const at::Tensor p = ((logits_V.to(at::kDouble) - top) / temperature).softmax(0);
-  const double* data = p.const_data_ptr<double>();
-  double rest = draw.item<float>();
-  for (int64_t v = 0; v < p.numel(); ++v)
-    if ((rest -= data[v]) < 0) return v;
-  return p.numel() - 1;  // the sum fell short of the draw by rounding
-}
-
-// The token after `tokens`, of which the model sees the last window.
-int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t index, double temperature,
-                   int64_t vocab_size) {
-  const size_t window = std::min(tokens.size(), static_cast<size_t>(model.model().facts().max_position_embeddings));
-  const auto seen = at::ArrayRef<int64_t>(tokens).slice(tokens.size() - window);
-  const at::Tensor logits = model.logits(at::tensor(seen, at::kLong).unsqueeze(0));
-  return pick(logits[0][-1].narrow(0, 0, vocab_size), temperature,
-              {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0, {}});
-}
-
 // What samples are drawn with.
 struct Sampler {
-  Inference& model;
-  const double temperature;
-  const int64_t to_add;
+  const Inference& model;
+  const ModelTexts& texts;
+  const Sampling sampling;
+  const int64_t most;
+
+  // The token at `index` of the sample for prompt `number`. What a prompt gives depends on none of the others.
+  int64_t draw(const at::Tensor& logits_V, int64_t index, int64_t number) const {
+    return sample(logits_V.narrow(0, 0, texts.vocab_size()), sampling,
+                  {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), number, {}});
+  }
 };
+
+struct Sample {
+  std::vector<int64_t> tokens;  // without the one that ended it
+  bool ended = false;           // by a token of the model
+};
+
+// `first`: the number of the first of these prompts. `each`: told of every token.
+std::vector<Sample> grow(const Sampler& sampler, Decoder& decoder, std::vector<std::vector<int64_t>> prompts,
+                         int64_t first, const std::function<void(size_t text, int64_t token)>& each = {}) {
+  std::vector<Sample> samples(prompts.size());
+  decoder.begin(std::move(prompts), sampler.most);
+  for (int64_t index = 0; index < sampler.most && !decoder.growing().empty(); ++index) {
+    const at::Tensor logits = decoder.logits();
+    std::vector<std::optional<int64_t>> next;
+    for (size_t b = 0; b < decoder.growing().size(); ++b) {
+      const size_t text = decoder.growing()[b];
+      const int64_t token = sampler.draw(logits[static_cast<int64_t>(b)], index, first + static_cast<int64_t>(text));
+      samples[text].ended = sampler.texts.ends(token);
+      next.push_back(samples[text].ended ? std::nullopt : std::optional(token));
+      if (samples[text].ended) continue;
+      samples[text].tokens.push_back(token);
+      if (each) each(text, token);
+    }
+    decoder.add(next);
+  }
+  return samples;
+}
 
 void say(const std::string& text) { std::cout << text << std::flush; }
 
-// A model of bytes, as dataset/text trains them.
-void sample_bytes(const Sampler& sampler, const std::string& prompt) {
-  std::vector<int64_t> tokens;
-  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
-  const int64_t vocab_size = sampler.model.model().facts().vocab_size;
-  say(prompt);
-  for (int64_t i = 0; i < sampler.to_add; ++i) {
-    tokens.push_back(next_token(sampler.model, tokens, i, sampler.temperature, vocab_size));
-    if (tokens.back() < 256) say(std::string(1, static_cast<char>(tokens.back())));
+// One text, as it grows.
+void stream_one(const Sampler& sampler, Decoder& decoder, const std::vector<int64_t>& prompt) {
+  const auto stream = sampler.texts.stream(prompt);
+  grow(sampler, decoder, {prompt}, 0, [&](size_t, int64_t token) { say(stream->add(token)); });
+  say(stream->rest());
+  std::cout << std::endl;
+}
+
+Value ids_value(const std::vector<int64_t>& tokens) {
+  Value list = Value::array();
+  for (const int64_t token : tokens) list.items().push_back(token);
+  return list;
+}
+
+// One line of JSON per prompt, with OpenAI's words for why it ended.
+Value line_of(const Prompt& prompt, const std::vector<int64_t>& tokens, const Sample& sample, const ModelTexts& texts) {
+  Value line = Value::object();
+  line.set(prompt.is_conversation() ? "messages" : "prompt", prompt.is_conversation() ? prompt.messages : prompt.given);
+  if (const auto stream = texts.stream(tokens)) {
+    std::string raw, text;
+    for (const int64_t token : sample.tokens) raw += stream->add(token);
+    append_replaced(raw + stream->rest(), text);
+    line.set("completion", text);
+  }
+  line.set("tokens", ids_value(sample.tokens));
+  line.set("finish_reason", sample.ended ? "stop" : "length");
+  return line;
+}
+
+void write_batches(const Sampler& sampler, Decoder& decoder, const std::vector<Prompt>& prompts,
+                   const std::vector<std::vector<int64_t>>& tokens, size_t batch) {
+  for (size_t first = 0; first < prompts.size(); first += batch) {
+    const size_t count = std::min(batch, prompts.size() - first);
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(first);
+    const std::vector<Sample> samples =
+        grow(sampler, decoder, {begin, begin + static_cast<std::ptrdiff_t>(count)}, static_cast<int64_t>(first));
+    for (size_t i = 0; i < count; ++i)
+      say(line_of(prompts[first + i], tokens[first + i], samples[i], sampler.texts).to_json() + "\n");
   }
 }
 
-// Ends before --tokens where the model says that the text is over.
-void sample_text(const Sampler& sampler, const std::string& prompt, const OpenedTokenizer& opened,
-                 const TextEnds& text) {
-  std::vector<int32_t> ids;
-  opened.tokenizer->encode(prompt, ids);
-  const bool begun = ids.size() >= text.begin.size() && std::equal(text.begin.begin(), text.begin.end(), ids.begin());
-  if (!begun) ids.insert(ids.begin(), text.begin.begin(), text.begin.end());
-  if (ids.empty()) throw fail(ErrorCode::config, "generate: the prompt has no token in ", opened.id);
-  std::vector<int64_t> tokens(ids.begin(), ids.end());
-  TextStream stream(*opened.tokenizer, std::move(ids));
-  say(prompt);
-  for (int64_t i = 0; i < sampler.to_add; ++i) {
-    tokens.push_back(next_token(sampler.model, tokens, i, sampler.temperature, opened.facts.vocab_size));
-    if (text.ends.contains(tokens.back())) break;
-    say(stream.add(static_cast<int32_t>(tokens.back())));
-  }
-  say(stream.rest());
+std::vector<Prompt> prompts_of(const cli::Arguments& arguments) {
+  const bool chat = arguments.has("--chat");
+  std::vector<Prompt> prompts;
+  if (arguments.has("--prompt"))
+    prompts.push_back(prompt_of_text(arguments.text("--prompt"), "--prompt"));
+  else
+    prompts = read_prompts(arguments.text("--prompts"), chat);
+  if (chat)
+    for (Prompt& prompt : prompts) prompt = as_conversation(std::move(prompt));
+  return prompts;
+}
+
+Sampling sampling_of(const cli::Arguments& arguments) {
+  return {arguments.real("--temperature"), arguments.whole("--top-k", 0), arguments.real("--top-p")};
+}
+
+void open(const std::string& device) {
+  open_device(device);  // before a plugin that needs its libraries
+  install_cpu_allocator();
+  start_device(device, 0, 1);
 }
 
 }  // namespace
 
 int generate_command(const cli::Arguments& arguments) {
-  const std::string &folder = arguments.plain().front(), prompt = arguments.text("--prompt");
-  if (prompt.empty()) throw fail(ErrorCode::config, "generate: --prompt wants a prompt of at least one byte");
-  const double temperature = arguments.real("--temperature");
-  const int64_t to_add = arguments.whole("--tokens");
-  install_cpu_allocator();
+  const std::string& folder = arguments.plain().front();
+  const std::vector<Prompt> prompts = prompts_of(arguments);
+  const InferenceSettings on{arguments.text("--device"), arguments.text("--dtype"), arguments.text("--attention", "")};
+  open(on.device);
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
-  Inference model(folder, arguments.whole("--seed"), registry, make_console_log(console_settings(0)));
   const auto log = make_console_log(console_settings(0));
+  Inference model(folder, arguments.whole("--seed"), registry, log, on);
   const auto store = make_local_store();
   const Services services{*log, *store};
   const TokenizerReaders readers(registry, services);
-  const auto tokenizer = tokenizer_of(folder, arguments.text("--tokenizer"), model.model().facts().vocab_size, readers);
-  const Sampler sampler{model, temperature, to_add};
-  if (tokenizer) {
-    sample_text(sampler, prompt, *tokenizer, text_ends(folder, *tokenizer));
-  } else if (model.model().byte_vocabulary()) {
+  const ModelTexts texts(folder, arguments.text("--tokenizer", ""), model.model(), readers);
+  const Sampler sampler{model, texts, sampling_of(arguments), arguments.whole("--tokens")};
+  check_sampling(sampler.sampling, texts.vocab_size());
+  const ConversationWriter conversations(folder, arguments.text("--tokenizer", ""), arguments.has("--chat"));
+  std::vector<std::vector<int64_t>> tokens;
+  for (const Prompt& prompt : prompts)
+    tokens.push_back(prompt.is_conversation() ? texts.tokens_of_written(conversations.write(prompt))
+                                              : texts.tokens_of(prompt));
+  if (!texts.tokenizer() && texts.stream({}))
     std::cerr << printable(folder) << " names no tokenizer: tokens are taken for bytes" << std::endl;
-    sample_bytes(sampler, prompt);
+  Decoder decoder(model, *log);
+  if (arguments.has("--prompts")) {
+    write_batches(sampler, decoder, prompts, tokens, static_cast<size_t>(arguments.whole("--batch-size")));
   } else {
-    throw fail(ErrorCode::config, folder, " has a vocabulary of ", model.model().facts().vocab_size,
-               " tokens and holds no tokenizer\n   give the one that the model was trained with: --tokenizer FOLDER");
+    if (!arguments.has("--chat")) say(prompts.front().given.as_string());
+    stream_one(sampler, decoder, tokens.front());
   }
-  std::cout << std::endl;
   if (!std::cout) throw Error(ErrorCode::io, "cannot write the sample to standard output");
   return 0;
 }

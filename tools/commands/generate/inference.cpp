@@ -1,8 +1,12 @@
 #include "generate/inference.h"
 
-#include <algorithm>
-#include <filesystem>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
+#include "generate/model_source.h"
+#include "generate/text_tokens.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
 #include "step/evaluator.h"
@@ -11,26 +15,37 @@
 namespace drivetrain {
 namespace {
 
-std::string weights_folder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code unknown;
-  for (const fs::path& path : {fs::path(folder), fs::path(folder) / "final"})
-    if (fs::exists(path / "config.json", unknown)) return fs::absolute(path).string();
-  throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
-             "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
+// Values in 16 bits, by the precision's section of a config; empty: float32.
+const char* section_of_dtype(const std::string& dtype) {
+  return dtype == "bf16" ? "bf16" : dtype == "f16" ? "fp16" : "";
 }
 
-std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registry& registry, const RankSetup& setup) {
+// A model may need what a run of it chose: windows, softcaps. Null: the default serves.
+Value attention_section(const std::string& folder, const InferenceSettings& on) {
+  if (!on.attention.empty()) return on.attention;
+  const Value config = run_config(folder);
+  const Value* const of_run = config.find("attention");
+  return of_run ? *of_run : Value();
+}
+
+std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registry& registry, const RankSetup& setup,
+                          const InferenceSettings& on) {
   Problems problems;
+  const ModelSource source = model_source(folder, registry);
   Value config = Value::object();
-  config.set("model", Value::object()).set("from", weights_folder(folder));
+  config.set("model", source.section);
   config.set("seed", seed);
+  config.set("device", on.device);
+  if (const Value attention = attention_section(folder, on); !attention.is_null()) config.set("attention", attention);
+  if (const std::string section = section_of_dtype(on.dtype); !section.empty())
+    config.set(section, Value::Object{{"enabled", true}});
   config.set("train_steps", 1);  // every run's settings want some
   const RunSettings settings = read_run_settings(config, "generate", problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
+  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, on.device, problems, Purpose::generate);
   problems.throw_if_any();
   auto run =
       std::make_unique<Run>(std::move(*prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate)));
+  run->values_from = source.weights;
   build_run(*run);
   return run;
 }
@@ -44,17 +59,27 @@ struct Inference::Impl {
         state(run->services->seed, &run->units, run->plugins.recompute.get(), {}, run->plan.id_of(Recompute::kKind)),
         executor(executor_parts(*run), state, 0) {}
 
+  at::Tensor pass(Batch batch) {
+    const at::Device device = run->services->device;
+    batch.tokens_BS = batch.tokens_BS.to(device);
+    if (batch.position_ids_BS.defined()) batch.position_ids_BS = batch.position_ids_BS.to(device);
+    executor.begin(Pass::forward_only, 1, Mode::generate);
+    executor.run([&](int64_t) { return batch; });
+    return executor.logits();
+  }
+
   const Registry& registry;
   std::unique_ptr<Run> run;
   StepState state;
   Executor executor;
 };
 
-Inference::Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log) {
+Inference::Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log,
+                     const InferenceSettings& on) {
   RankSetup setup;
   setup.log = std::move(log);
   setup.store = make_local_store();
-  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup), registry);
+  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup, on), registry);
 }
 
 Inference::~Inference() = default;
@@ -83,9 +108,32 @@ Inference::Evaluated Inference::evaluate(const std::string& name, const ChosenPl
 at::Tensor Inference::logits(const at::Tensor& tokens_BS) {
   Batch batch;
   batch.tokens_BS = tokens_BS;
-  impl_->executor.begin(Pass::forward_only, 1, Mode::generate);
-  impl_->executor.run([&](int64_t) { return batch; });
-  return impl_->executor.logits();
+  return impl_->pass(std::move(batch));
+}
+
+std::unique_ptr<GenerationCache> Inference::new_cache(int64_t rows, int64_t capacity) const {
+  return std::make_unique<GenerationCache>(impl_->state, rows, capacity);
+}
+
+at::Tensor Inference::next_logits(const at::Tensor& tokens_BS, GenerationCache& cache) {
+  const std::vector<int64_t>& past = cache.past();
+  const int64_t S = tokens_BS.size(1);
+  Batch batch;
+  batch.tokens_BS = tokens_BS;
+  batch.positions = {{*std::max_element(past.begin(), past.end()), S}};
+  batch.position_ids_BS =
+      at::tensor(past, at::kLong).unsqueeze(1).add(at::arange(S, at::TensorOptions(at::kLong)).unsqueeze(0));
+  impl_->state.use_cache(&cache);
+  const auto without = [this](void*) { impl_->state.use_cache(nullptr); };
+  const std::unique_ptr<void, decltype(without)> at_end(&cache, without);
+  return impl_->pass(std::move(batch)).select(1, -1);
+}
+
+bool Inference::every_block_appended(const GenerationCache& cache) const {
+  const std::vector<UnitPtr>& units = impl_->run->units.units;
+  for (size_t u = 0; u < units.size(); ++u)
+    if (units[u]->is_block() && !cache.units().contains(static_cast<int64_t>(u))) return false;
+  return !cache.units().empty();
 }
 
 }  // namespace drivetrain

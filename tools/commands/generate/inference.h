@@ -10,19 +10,35 @@
 #include "internal.h"
 #include "plan/choose_plugins.h"
 #include "plugin/registry.h"
+#include "step/generation_cache.h"
 #include "step/named_evaluation.h"
 
 namespace drivetrain {
 
+struct InferenceSettings {
+  std::string device = "cpu";  // or "cuda", which is open
+  std::string dtype = "f32";   // of values and activations: f32, bf16, f16
+  std::string attention{};     // name of a plugin; empty: that of the run, else the default
+};
+
 class DRIVETRAIN_INTERNAL Inference {
  public:
   // `folder`: a run folder (its weights are in final/) or a Hugging Face folder. Error(config) if it holds no model.
-  Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log);
+  Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log,
+            const InferenceSettings& on = {});
   ~Inference();
 
   const Model& model() const;
   uint64_t seed() const;
   at::Tensor logits(const at::Tensor& tokens_BS);  // int64 [B, S] -> [B, S, V]
+
+  std::unique_ptr<GenerationCache> new_cache(int64_t rows, int64_t capacity) const;
+  // One pass over the columns that are new: [B, S] -> the logits of the last column, [B, V]. The caller advances the
+  // cache.
+  at::Tensor next_logits(const at::Tensor& tokens_BS, GenerationCache& cache);
+  // Whether the passes so far left keys of every block of the model in the cache. Where they did not, the model looks
+  // at earlier positions by something else, or not at all, and is computed for whole texts.
+  bool every_block_appended(const GenerationCache& cache) const;
 
   struct Evaluated {
     Value figures;

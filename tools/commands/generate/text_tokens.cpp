@@ -66,14 +66,17 @@ Value run_config(const std::string& folder) {
   return is_file(path) ? read_json_file(path) : Value();
 }
 
-TextEnds text_ends(const std::string& folder, const OpenedTokenizer& tokenizer) {
-  TextEnds text{tokenizer.facts.prefix, {}};
+TextEnds text_ends(const std::string& folder, const TokenizerFacts& tokenizer) {
+  TextEnds text{tokenizer.prefix, {}};
   const auto ends = [&](int64_t id) { text.ends.insert(id); };
-  if (tokenizer.facts.eos) ends(*tokenizer.facts.eos);
-  if (tokenizer.facts.eod) ends(*tokenizer.facts.eod);
+  if (tokenizer.eos) ends(*tokenizer.eos);
+  if (tokenizer.eod) ends(*tokenizer.eod);
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
-    if (const fs::path path = place / "generation_config.json"; is_file(path))
-      each_id(read_json_file(path).find("eos_token_id"), ends);
+    for (const char* file : {"generation_config.json", "config.json"})
+      if (const fs::path path = place / file; is_file(path)) {
+        each_id(read_json_file(path).find("eos_token_id"), ends);
+        break;
+      }
   const Value config = run_config(folder);
   const Value* const facts = config.find("_resolved");
   if (!facts) return text;
@@ -95,16 +98,17 @@ std::optional<OpenedTokenizer> tokenizer_of(const std::string& folder, const std
   return found;
 }
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> prompt)
-    : tokenizer_(tokenizer), ids_(std::move(prompt)) {
-  tokenizer_.decode(ids_, text_);
+TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<int64_t>& prompt)
+    : tokenizer_(tokenizer), ids_(prompt.begin(), prompt.end()) {
+  if (tokenizer_) tokenizer_->decode(ids_, text_);
   shown_ = text_.size();
 }
 
-std::string TextStream::add(int32_t id) {
-  ids_.push_back(id);
+std::string TextStream::add(int64_t id) {
+  if (!tokenizer_) return id < 256 ? std::string(1, static_cast<char>(id)) : std::string();
+  ids_.push_back(static_cast<int32_t>(id));
   text_.clear();  // all of it again: the text of a token may depend on those before
-  tokenizer_.decode(ids_, text_);
+  tokenizer_->decode(ids_, text_);
   const size_t end = std::max(shown_, whole_characters(text_));
   const std::string fresh = text_.substr(std::min(shown_, text_.size()), end - shown_);
   shown_ = end;
@@ -112,5 +116,55 @@ std::string TextStream::add(int32_t id) {
 }
 
 std::string TextStream::rest() const { return valid(text_.substr(std::min(shown_, text_.size()))); }
+
+ModelTexts::ModelTexts(const std::string& folder, const std::string& named, const Model& model,
+                       const TokenizerReaders& readers)
+    : folder_(folder),
+      tokenizer_(tokenizer_of(folder, named, model.facts().vocab_size, readers)),
+      vocab_size_(model.facts().vocab_size),
+      bytes_(model.byte_vocabulary()),
+      ends_(!tokenizer_ && bytes_ ? TextEnds() : text_ends(folder, tokenizer_ ? tokenizer_->facts : TokenizerFacts())) {
+}
+
+std::vector<int64_t> ModelTexts::tokens_of_written(const std::string& text) const {
+  if (tokenizer_) {
+    std::vector<int32_t> ids;
+    tokenizer_->tokenizer->encode(text, ids);
+    return {ids.begin(), ids.end()};
+  }
+  if (!bytes_)
+    throw fail(ErrorCode::config, folder_, " has a vocabulary of ", vocab_size_,
+               " tokens and holds no tokenizer\n   give the one that the model was trained with: --tokenizer FOLDER");
+  std::vector<int64_t> tokens;
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+std::vector<int64_t> ModelTexts::ids_of(const Prompt& prompt) const {
+  std::vector<int64_t> ids;
+  for (const Value& id : prompt.given.items()) {
+    ids.push_back(id.as_int());
+    if (ids.back() >= vocab_size_)
+      throw fail(ErrorCode::config, prompt.where, ": token ", ids.back(), " of the prompt: the model in ", folder_,
+                 " has ", vocab_size_, " tokens, 0 to ", vocab_size_ - 1);
+  }
+  return ids;
+}
+
+std::vector<int64_t> ModelTexts::tokens_of(const Prompt& prompt) const {
+  if (!prompt.given.is_string()) return ids_of(prompt);
+  std::vector<int64_t> tokens = tokens_of_written(prompt.given.as_string());
+  const std::vector<int32_t>& begin = ends_.begin;
+  const bool begun = tokens.size() >= begin.size() && std::equal(begin.begin(), begin.end(), tokens.begin());
+  if (tokenizer_ && !begun) tokens.insert(tokens.begin(), begin.begin(), begin.end());
+  if (tokens.empty())
+    throw fail(ErrorCode::config, "generate: the prompt has no token in ", tokenizer_->id, " (", prompt.where, ")");
+  return tokens;
+}
+
+std::unique_ptr<TextStream> ModelTexts::stream(const std::vector<int64_t>& prompt) const {
+  if (!tokenizer_ && !bytes_) return nullptr;
+  return std::make_unique<TextStream>(tokenizer_ ? tokenizer_->tokenizer.get() : nullptr, prompt);
+}
 
 }  // namespace drivetrain

@@ -24,7 +24,7 @@ std::vector<MatrixShape> matrix_products(const PreparedRun& run) {
     elements += static_cast<double>(shape[0] * shape[1]);
   }
   // Six operations per element and token, forward and backward: what is left over is the output layer's, tied or not.
-  const double left = run.plan.model.flops_per_token_fixed / 6 - elements;
+  const double left = run.plan.model_alone.flops_per_token_fixed / 6 - elements;
   for (const auto& [param, size] : tables)
     if (std::abs(left - static_cast<double>(size.first * size.second)) < 0.5) {
       add(*param, size);

@@ -2,11 +2,11 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "checkpoint/ancestry.h"
 #include "checkpoint/retention.h"
 #include "log/log_console.h"
 #include "plugin_calls/plugin_call.h"
 #include "report/facts.h"
+#include "train/ancestry.h"
 #include "train/final_weights.h"
 
 namespace drivetrain {

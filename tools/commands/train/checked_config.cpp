@@ -1,9 +1,9 @@
 #include "train/checked_config.h"
 
 #include "base/printable.h"
-#include "config/layers.h"
-#include "config/load.h"
-#include "config/places.h"
+#include "config_files/layers.h"
+#include "config_files/load.h"
+#include "config_files/places.h"
 #include "plugin_calls/plugin_call.h"
 #include "report/shape_advice.h"
 #include "train/min_world_size.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/files/read_file.h>
 
 namespace drivetrain {
 namespace {
@@ -17,6 +18,7 @@ constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "merges.txt",     "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
 constexpr const char* kIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+constexpr const char* kMoreTemplates = "additional_chat_templates";
 constexpr const char* kGeneration = "generation_config.json";
 
 bool is_file(const fs::path& path) {
@@ -24,17 +26,27 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, unknown);
 }
 
+// The name under which a file is found once in the new folder.
+fs::path name_in_folder(const fs::path& path) {
+  const fs::path folder = path.parent_path().filename();
+  return folder == kMoreTemplates ? folder / path.filename() : path.filename();
+}
+
 // The files of a tokenizer, and what lies beside them for it: a chat template, for example. By name in the new folder.
 std::vector<std::string> files_of(const std::vector<std::string>& read, const std::string& folder) {
   std::set<fs::path> folders, names;
   std::vector<std::string> paths;
   const auto add = [&](const fs::path& path) {
-    if (is_file(path) && names.insert(path.filename()).second) paths.push_back(path.string());
+    if (is_file(path) && names.insert(name_in_folder(path)).second) paths.push_back(path.string());
   };
   for (const std::string& file : read) add(file), folders.insert(fs::path(file).parent_path());
   if (read.empty() && !folder.empty()) folders.insert(folder);
   for (const fs::path& place : folders)
     for (const char* const name : kTokenizerFiles) add(place / name);
+  // Named chat templates, which stand in a folder of their own there and here.
+  for (const fs::path& place : folders)
+    for (const std::string& name : names_in((place / kMoreTemplates).string(), InFolder::files))
+      if (fs::path(name).extension() == ".jinja") add(place / kMoreTemplates / name);
   return paths;
 }
 

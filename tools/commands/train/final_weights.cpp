@@ -7,11 +7,11 @@
 #include <system_error>
 
 #include "plugin_calls/plugin_call.h"
-#include "state/gather.h"
 #include "state/new_file.h"
 #include "state/weights.h"
 #include "train/export_extras.h"
 #include "train/exported_weights.h"
+#include "train/gather.h"
 
 namespace drivetrain {
 namespace {

@@ -11,10 +11,11 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/rank_variables.h"
-#include "config/places.h"
+#include "config_files/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
+#include "plugin_calls/plugin_call.h"
 #include "plugin_calls/start_device.h"
 #include "shared/commands.h"
 #include "store/socket.h"
@@ -82,6 +83,7 @@ void join_ranks(TrainRequest& request) {
   request.setup.environment = read_rank_environment();
   request.terminal = isatty(STDOUT_FILENO) != 0;
   request.setup.log = make_console_log(console_settings(request.setup.environment.rank));
+  work_rank().rank = request.setup.environment.rank, work_rank().world_size = request.setup.environment.world_size;
   if (request.plan_only)
     request.setup.store = make_local_store();
   else

@@ -6,8 +6,8 @@
 #include <iostream>
 
 #include "base/printable.h"
-#include "config/layers.h"
-#include "config/load.h"
+#include "config_files/layers.h"
+#include "config_files/load.h"
 #include "shared/commands.h"
 #include "train/hook_watch.h"
 #include "train/rank_start.h"

@@ -5,6 +5,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "log/log_console.h"
+#include "plugin_calls/situations.h"
 #include "report/facts.h"
 #include "report/plan_text.h"
 #include "report/schedule_picture.h"
@@ -43,8 +44,14 @@ class Session {
       end_run(request_, *run_, beginning_, *training_, *flight_, outcome);
       return outcome;
     } catch (const std::exception& e) {
-      tell(e);
-      throw;
+      const auto situation = situation_of(e);  // while the rank still knows where it is in its step
+      if (!situation) {
+        tell(e);
+        throw;
+      }
+      const Error error = fail(situation->code, situation->text());
+      tell(error);
+      throw error;
     }
   }
 

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <functional>
 
-#include "checkpoint/resume.h"
 #include "internal.h"
 #include "plan/prepared_run.h"
+#include "train/resume.h"
 
 namespace drivetrain {
 

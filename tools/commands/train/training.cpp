@@ -5,8 +5,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "checkpoint/ancestry.h"
 #include "report/facts.h"
+#include "train/ancestry.h"
 #include "train/final_weights.h"
 #include "train/run_reports.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "flight/picture.h"
 #include "internal.h"
+#include "watch/picture.h"
 
 namespace drivetrain {
 

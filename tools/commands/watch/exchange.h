@@ -10,8 +10,8 @@
 
 #include <drivetrain/store.h>
 
-#include "flight/picture.h"
 #include "internal.h"
+#include "watch/picture.h"
 
 namespace drivetrain {
 

@@ -7,7 +7,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "flight/picture.h"
+#include "watch/picture.h"
 
 namespace drivetrain {
 namespace {

@@ -7,7 +7,7 @@
 #include "bench/machine.h"
 #include "bench/step_config.h"
 #include "bench/table.h"
-#include "config/load.h"
+#include "config_files/load.h"
 #include "plan/prepare_run.h"
 #include "report/facts.h"
 #include "shared/commands.h"

@@ -15,12 +15,12 @@
 #include <drivetrain/toolkit/seconds_since.h>
 
 #include "checkpoint/load_state.h"
-#include "checkpoint/resume.h"
 #include "checkpoint/writers.h"
 #include "observe/memory.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 #include "run/run_state.h"
+#include "train/resume.h"
 
 namespace drivetrain {
 namespace {

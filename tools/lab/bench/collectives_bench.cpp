@@ -18,7 +18,7 @@
 #include "bench/rank_alone.h"
 #include "bench/table.h"
 #include "bench/timing.h"
-#include "config/load.h"
+#include "config_files/load.h"
 
 namespace drivetrain {
 namespace {

@@ -8,7 +8,7 @@
 #include "bench/machine.h"
 #include "bench/table.h"
 #include "bench/timing.h"
-#include "config/load.h"
+#include "config_files/load.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
 #include "shared/commands.h"

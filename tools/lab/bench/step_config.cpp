@@ -8,8 +8,8 @@
 #include <drivetrain/precision.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/load.h"
-#include "config/places.h"
+#include "config_files/load.h"
+#include "config_files/places.h"
 #include "device/open_device.h"
 #include "plugin/kinds.h"
 #include "plugin/registry.h"

@@ -189,8 +189,9 @@ StepWork work_of_run(const PreparedRun& run) {
   ShapeCuts cuts{tokens, seq, tensor, stages, plan.run.compute_bytes, 0};
   cuts.tokens_outside = static_cast<double>(plan.batch.micro_batch_size) *
                         static_cast<double>(plan.run.rank_positions.value_or(static_cast<int64_t>(seq)));
-  add_shape(work, shape_of(plan.model), cuts);
-  fit_products(work, plan.model, tokens, tensor * stages);
+  add_shape(work, shape_of(plan.model_alone), cuts);
+  fit_products(work, plan.model_alone, tokens, tensor * stages);
+  apply_windows(work, plan.model_alone);
   add_recompute(work, run);
   work.unit_visits = (static_cast<double>(plan.model.num_layers) / stages) * (2 + work.again) + 4;
   if (plan.schedule.timeline) work.bubble = plan.schedule.timeline->bubble();

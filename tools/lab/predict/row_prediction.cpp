@@ -81,6 +81,16 @@ void add_shape(StepWork& work, const ModelShape& m, const ShapeCuts& cuts) {
   work.seq_length = cuts.seq_length;
 }
 
+// The time of several lengths is that of their mean: a rate over 1 + half_seq / length loses the same time in each
+// layer.
+void apply_windows(StepWork& work, const ModelFacts& model) {
+  double per_position = model.flops_per_token_S;
+  for (const ModelFacts::Windowed& layers : model.windowed) per_position += layers.flops_per_token_S;
+  if (model.windowed.empty() || per_position <= 0) return;
+  work.attention_length = (model.flops_per_token(work.seq_length) - model.flops_per_token_fixed) / per_position;
+  work.attention_flops *= work.attention_length / work.seq_length;
+}
+
 double model_flops(const ModelShape& m, double seq_length) {
   const double queries = m.heads * m.head_dim;
   const double layer = m.hidden * (2 * queries + 2 * m.groups * m.head_dim) + (m.gated ? 3 : 2) * m.hidden * m.ffn;

@@ -14,6 +14,8 @@ struct ShapeCuts {
   double tokens_outside = 0;  // of those, between the layers that are cut; 0: all of them
 };
 DRIVETRAIN_INTERNAL void add_shape(StepWork& work, const ModelShape& shape, const ShapeCuts& cuts);
+// Of a work that has its shape: layers with a window compute less, and at the rate of sequences so short.
+DRIVETRAIN_INTERNAL void apply_windows(StepWork& work, const ModelFacts& model);
 
 // Operations per token, forward and backward, the square of attention halved.
 DRIVETRAIN_INTERNAL double model_flops(const ModelShape& shape, double seq_length);

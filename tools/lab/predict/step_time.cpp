@@ -30,8 +30,9 @@ struct Computation {
 
 Computation computation_of(const StepWork& work, const Hardware& hardware) {
   const double forward = sum_of(work.products, work, hardware), head = sum_of(work.head, work, hardware);
-  const double attention_rate = hardware.peak(work.dtype) * hardware.attention.share /
-                                (1 + hardware.attention.half_seq / std::max(work.seq_length, 1.0));
+  const double length = work.attention_length > 0 ? work.attention_length : work.seq_length;
+  const double attention_rate =
+      hardware.peak(work.dtype) * hardware.attention.share / (1 + hardware.attention.half_seq / std::max(length, 1.0));
   const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.pass_rate();
   Computation c;
   c.forward = forward + head + attention + passes;

@@ -36,7 +36,8 @@ struct StepWork {
   // Of one micro-batch.
   std::vector<ProductWork> products;  // of blocks
   std::vector<ProductWork> head;      // of the output layer, which no policy runs again
-  double attention_flops = 0;         // forward, half of the square where it is causal
+  double attention_flops = 0;         // forward, half of the square where it is causal, without what windows hide
+  double attention_length = 0;        // positions that have as many pairs as a layer's attention; 0: seq_length
   double attention_backward = 2.5;    // times forward: a kernel computes the scores again
   double passed_bytes = 0;            // what passes that are bound by memory read and write, forward
   double loss_bytes = 0;              // the same of logits and loss, both directions

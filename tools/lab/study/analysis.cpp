@@ -23,13 +23,6 @@ double mean_of(const std::vector<double>& values) {
   return values.empty() ? 0 : sum_of(values) / static_cast<double>(values.size());
 }
 
-double peak_of(const RunRecord& run) {
-  const Value* const peaks = run.end.find("peak_memory");
-  for (const char* key : {"device_peak_memory_bytes", "peak_memory_bytes", "states"})
-    if (const Value* const value = peaks ? peaks->find(key) : nullptr) return value->as_double();
-  return 0;
-}
-
 // The window of one run, added to what the cell has.
 struct Sums {
   std::vector<double> figures, steps, first_five, real_share, loss_share, startup, wall, energy, per_1k_tokens;
@@ -79,7 +72,7 @@ void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result,
 void finish(const Sums& sums, const StudyRecord& study, CellResult& result) {
   if (result.tgs.empty()) return;
   const CellRecord& cell = *result.cell;
-  result.speed = summary_of(result.tgs), result.step_s = summary_of(sums.figures);
+  result.speed = positive_summary_of(result.tgs), result.step_s = summary_of(sums.figures);
   result.steps = sums.steps;
   result.step_p10 = quantile_of(sums.steps, 0.1), result.step_median = median_of(sums.steps);
   result.step_p90 = quantile_of(sums.steps, 0.9);
@@ -147,15 +140,16 @@ void judge_losses(const CellRecord& reference, double gate, CellResult& result) 
 }
 
 bool is_ranked(const CellResult& result) {
-  return result.ok > 0 && result.gate != Gate::failed && !result.cell->is_noise;
+  return result.ok > 0 && result.gate != Gate::failed && !result.cell->is_noise && !result.values().empty();
 }
 
-void mark_pareto(std::vector<CellResult>& cells) {
+void mark_pareto(std::vector<CellResult>& cells, bool higher) {
+  const auto better = [&](double a, double b) { return higher ? a > b : a < b; };
   for (CellResult& one : cells) {
     if (!is_ranked(one)) continue;
     one.is_pareto = std::none_of(cells.begin(), cells.end(), [&](const CellResult& other) {
-      return is_ranked(other) && other.standing >= one.standing && other.peak_bytes <= one.peak_bytes &&
-             (other.standing > one.standing || other.peak_bytes < one.peak_bytes);
+      return is_ranked(other) && !better(one.standing, other.standing) && other.peak_bytes <= one.peak_bytes &&
+             (better(other.standing, one.standing) || other.peak_bytes < one.peak_bytes);
     });
   }
 }
@@ -172,55 +166,92 @@ void correct_one(const std::vector<Comparison*>& list, std::optional<double> Com
     if (one->*from) one->*to = corrected[next++];
 }
 
-void add_noise(const Comparison& pair, size_t comparisons, double trim, Analysis& analysis) {
+// Squares of the pair's differences about zero: it has no true difference, so that its own mean is noise, too.
+double squares_about_zero(const Comparison& pair) {
+  return pair.sd * pair.sd * pair.degrees + (pair.degrees + 1) * pair.mean * pair.mean;
+}
+
+void add_noise(const Comparison& pair, Analysis& analysis) {
   analysis.noise_floor = std::max(std::abs(pair.interval->low), std::abs(pair.interval->high));
-  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons), trim};
+  analysis.noise = std::sqrt(squares_about_zero(pair) / (pair.degrees + 1));
+  analysis.noise_alarm = pair.interval->low > 0 || pair.interval->high < 0;
+}
+
+// The deviation is that of all pairs together: a single pair's is a poor guess where there are few repeats.
+void add_sensitivity(double trim, Analysis& analysis) {
+  Sensitivity all;
+  double squares = 0, comparisons = 0;
+  for (const CellResult& result : analysis.cells) {
+    const Comparison& pair = result.compared();
+    if (pair.degrees < 1) continue;
+    ++comparisons, all.n = std::max(all.n, pair.n);
+    all.degrees += pair.degrees + result.cell->is_noise;
+    squares += result.cell->is_noise ? squares_about_zero(pair) : pair.sd * pair.sd * pair.degrees;
+  }
+  if (squares <= 0) return;
+  all.sd = std::sqrt(squares / all.degrees), all.level = kLevel / comparisons, all.trim = trim;
+  all.scale = analysis.scale;
+  analysis.sensitivity = all;
 }
 
 void add_effects(const StudyRecord& study, Analysis& analysis) {
   if (study.aliasing.empty()) {
-    analysis.effects = main_effects(analysis.cells, study.trim),
-    analysis.interactions = interactions_of(analysis.cells, study.trim);
+    analysis.effects = main_effects(analysis.cells, study.trim, analysis.scale),
+    analysis.interactions = interactions_of(analysis.cells, study.trim, analysis.scale);
     return;
   }
-  FractionEffects fraction = fraction_effects(analysis.cells, study.trim);
+  FractionEffects fraction = fraction_effects(analysis.cells, study.trim, analysis.scale);
   analysis.effects = std::move(fraction.effects), analysis.interactions = std::move(fraction.interactions);
   analysis.refused_effects = std::move(fraction.refused);
 }
 
 }  // namespace
 
-int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level, trim); }
+double peak_of(const RunRecord& run) {
+  const Value* const peaks = run.end.find("peak_memory");
+  for (const char* key : {"device_peak_memory_bytes", "peak_memory_bytes", "states"})
+    if (const Value* const value = peaks ? peaks->find(key) : nullptr) return value->as_double();
+  return 0;
+}
 
-double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level, trim)); }
+int64_t Sensitivity::needed(double change) const {
+  return pairs_needed(scale == Scale::ratio ? std::log1p(change) : change, sd, level, trim);
+}
 
-double Sensitivity::surely_shown() const { return std::expm1(shown_by(n, sd_at_most(sd, n, trim), level, trim)); }
+double Sensitivity::shown() const { return change_of(shown_by(n, sd, level, trim), scale); }
+
+double Sensitivity::surely_shown() const { return change_of(shown_by(n, sd_at_most(sd, degrees), level, trim), scale); }
 
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
-                    const std::vector<int64_t>& base_blocks, double trim) {
+                    const std::vector<int64_t>& base_blocks, double trim, Scale scale) {
   Comparison result;
   std::vector<double> differences;
   for (size_t i = 0; i < tgs.size(); ++i)
     for (size_t j = 0; j < base.size(); ++j)
-      if (blocks[i] == base_blocks[j]) differences.push_back(std::log(tgs[i] / base[j]));
+      if (blocks[i] == base_blocks[j]) differences.push_back(on_scale(tgs[i], scale) - on_scale(base[j], scale));
   const Paired paired = paired_of(differences, trim);
-  result.n = paired.n, result.change = std::exp(paired.mean) - 1, result.sd = paired.sd;
+  result.n = paired.n, result.scale = scale, result.mean = paired.mean, result.sd = paired.sd;
+  result.change = change_of(paired.mean, scale), result.degrees = paired.degrees;
   if (paired.confidence)
-    result.interval = Interval{std::exp(paired.confidence->low) - 1, std::exp(paired.confidence->high) - 1};
+    result.interval = Interval{change_of(paired.confidence->low, scale), change_of(paired.confidence->high, scale)};
   result.paired = paired.p, result.welch = welch_t(tgs, base);
   if (tgs.size() > 1 && base.size() > 1) result.mann_whitney = mann_whitney(tgs, base);
   return result;
 }
 
-void correct(const std::vector<Comparison*>& comparisons) {
+void correct(const std::vector<Comparison*>& comparisons, bool higher) {
   correct_one(comparisons, &Comparison::paired, &Comparison::paired_holm);
   correct_one(comparisons, &Comparison::welch, &Comparison::welch_holm);
   correct_one(comparisons, &Comparison::mann_whitney, &Comparison::mann_whitney_holm);
   for (Comparison* one : comparisons) {
     if (!one->paired_holm) continue;
     const bool shown = *one->paired_holm < kLevel;
-    one->verdict = !shown ? Verdict::no_difference : one->change > 0 ? Verdict::faster : Verdict::slower;
+    one->verdict = !shown ? Verdict::no_difference : (one->change > 0) == higher ? Verdict::better : Verdict::worse;
   }
+}
+
+bool is_higher_better(const Analysis& analysis) {
+  return analysis.outcomes.empty() || analysis.outcomes.front().higher;
 }
 
 Analysis analysis_of(const StudyRecord& study) {
@@ -237,17 +268,25 @@ Analysis analysis_of(const StudyRecord& study) {
     comparisons.push_back(&result.against);
   }
   correct(comparisons);
+  add_outcomes(study, analysis);
   for (const CellResult& result : analysis.cells)
-    if (result.cell->is_noise && result.against.interval)
-      add_noise(result.against, comparisons.size(), study.trim, analysis);
-  for (CellResult& result : analysis.cells)
-    result.standing = study.trim > 0 && result.against.n > 0 ? reference->speed.mean * (1 + result.against.change)
-                                                             : result.speed.mean;
-  mark_pareto(analysis.cells);
+    if (result.cell->is_noise && result.compared().interval) add_noise(result.compared(), analysis);
+  add_sensitivity(study.trim, analysis);
+  const double base = reference->summary().mean;
+  for (CellResult& result : analysis.cells) {
+    const Comparison& against = result.compared();
+    result.standing = study.trim <= 0 || against.n == 0 ? result.summary().mean
+                      : analysis.scale == Scale::ratio  ? base * (1 + against.change)
+                                                        : base + against.change;
+  }
+  const bool higher = is_higher_better(analysis);
+  mark_pareto(analysis.cells, higher);
   for (size_t i = 0; i < analysis.cells.size(); ++i)
     if (is_ranked(analysis.cells[i])) analysis.ranking.push_back(i);
-  std::stable_sort(analysis.ranking.begin(), analysis.ranking.end(),
-                   [&](size_t a, size_t b) { return analysis.cells[a].standing > analysis.cells[b].standing; });
+  std::stable_sort(analysis.ranking.begin(), analysis.ranking.end(), [&](size_t a, size_t b) {
+    const double one = analysis.cells[a].standing, other = analysis.cells[b].standing;
+    return higher ? one > other : one < other;
+  });
   add_effects(study, analysis);
   return analysis;
 }

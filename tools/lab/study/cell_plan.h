@@ -19,6 +19,7 @@ struct CellPlan {
   std::string config;                    // hash of the resolved config and of what the launch adds
   double step_s = 0;                     // planned seconds of a step; 0: not known (cell_time.h)
   std::string no_time;                   // why there are none on the hardware that was given
+  std::string too_large;                 // that it does not fit that hardware; "": it does, or none was given
 
   double planned_bytes() const;          // of a rank's device: states, activations, buffers
   int64_t batch(const char* key) const;  // "train_batch_size", "micro_batch_size", "accumulation"

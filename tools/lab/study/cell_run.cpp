@@ -71,6 +71,7 @@ CellEnd run_cell(const CellRun& run) {
   MetricsWatch metrics(folder + "/metrics.jsonl", run.meter);
   ProcessStart start;
   start.command = launch_command(*run.plan, run.program, run.base, folder);
+  if (run.seed) start.command.insert(start.command.end(), {"--set", concat("seed=", *run.seed)});
   start.environment = run.plan->environment, start.output = run.folder + "/console.txt";
   start.timeout_s = run.timeout_s, start.memory_limit = run.memory_limit;
   start.tick = [&](double now_s) {
@@ -83,13 +84,14 @@ CellEnd run_cell(const CellRun& run) {
   const std::string said{std::istreambuf_iterator<char>(console), {}};
   CellEnd result{Value::object(), end.wall_s};
   add_members(end_of(end, said, oom_kills() > kills), result.line);
-  const Value figures = figures_of(folder);
+  const Value figures = figures_of(folder, run.figures);
   add_members(figures, result.line);
   metrics.add_energy(result.line);
   const auto& steps = figures.find("step_s")->items();
   if (metrics.first_line_s() > 0 && !steps.empty())
     result.line.set("startup_s", std::max(0.0, metrics.first_line_s() - steps[0].as_double()));
   result.line.set("folder", run.folder);
+  if (run.seed) result.line.set("seed", *run.seed);
   result.disk_full =
       end.code == static_cast<int>(ErrorCode::io) && said.find(std::strerror(ENOSPC)) != std::string::npos;
   return result;

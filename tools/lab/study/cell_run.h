@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "study/cell_plan.h"
@@ -15,6 +17,8 @@ struct CellRun {
   std::string program, base, folder;  // the folder is there; the run's own is "run" in it
   double timeout_s = 600;
   int64_t memory_limit = 0;
+  std::optional<int64_t> seed = {};                      // of the run; none: its config's
+  std::set<std::string> figures = {};                    // of metrics.jsonl, which the ledger keeps too
   EnergyMeter* meter = nullptr;                          // null: no energy is measured
   std::function<void(double now_s, int64_t step)> tick;  // every 20 ms: seconds since its start, steps that are done
 };

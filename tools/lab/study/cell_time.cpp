@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::study {
 namespace {
@@ -14,6 +15,13 @@ void plan_time(CellPlan& plan, const Questions& questions, const std::string& ba
   for (const std::string& set : plan.sets) start.command.insert(start.command.end(), {"--set", set});
   const std::optional<Value> answer = questions.answer(start, plan.no_time);
   if (!answer) return;
+  const Value* const forecast = answer->find("forecast");
+  const Value *const fits = forecast ? forecast->find("fits") : nullptr, *const machine =
+                                                                             forecast ? forecast->find("hardware")
+                                                                                      : nullptr;
+  if (fits && fits->is_bool() && !fits->as_bool())
+    plan.too_large = formatted("%.3g GB a rank are planned, too much for ", plan.planned_bytes() / 1e9) +
+                     (machine && machine->is_string() ? machine->as_string() : hardware);
   const Value* at = &*answer;
   for (const char* key : {"forecast", "time", "seconds"})
     if (at) at = at->find(key);

@@ -87,7 +87,7 @@ std::string speed_script(const StudyRecord& study, const Analysis& analysis, con
     const CellResult& r = analysis.cells[order[row]];
     const double y = row_of(order, row);
     if (r.ok == 0) {
-      bad += formatted("%g %g 0 %g %g %g\n", most * 0.5, y, most, y - 0.35, y + 0.35);
+      bad += "set label " + quoted(tick(state_text(r))) + formatted(" at graph 0.01, first %g tc rgb '#b04a2a'\n", y);
       continue;
     }
     const Interval interval = r.speed.confidence.value_or(Interval{r.speed.mean, r.speed.mean});
@@ -97,15 +97,14 @@ std::string speed_script(const StudyRecord& study, const Analysis& analysis, con
   }
   std::string script = begin_of_rows(study, analysis, order, "speed");
   script += "set xlabel 'tokens per rank and second (TGS)'\n";
-  script += data_block("bars", bars) + data_block("bad", bad) + data_block("points", points);
+  script += data_block("bars", bars) + bad + data_block("points", points);
   std::vector<std::string> plots;
   if (!bars.empty())
     plots.push_back(
         "$bars using 1:2:3:4:5:6 with boxxyerror fc rgb '#2a6fb0' fs transparent solid 0.45 border lc rgb '#2a6fb0'");
-  if (!bad.empty())
-    plots.push_back("$bad using 1:2:3:4:5:6 with boxxyerror fc rgb '#b04a2a' fs pattern 5 border lc rgb '#b04a2a'");
   if (!bars.empty()) plots.push_back("$bars using 1:2:7:8 with xerrorbars pt 0 lc rgb '#111111' lw 1.5");
   if (!points.empty()) plots.push_back("$points using 1:2 with points pt 7 ps 0.35 lc rgb '#111111'");
+  if (plots.empty()) plots.push_back("NaN notitle");  // nothing but words
   return script + "plot " + join(plots, ", ") + "\n";
 }
 
@@ -201,7 +200,9 @@ std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis,
     why_not = "no run has ended yet";
     return {};
   }
-  std::vector<Chart> charts = {{"speed", "Speed", speed_script(study, analysis, order)},
+  std::vector<Chart> charts = {{"outcome", "By " + ranked_by(analysis), outcome_script(study, analysis, order)},
+                               {"curves", "Curves", curves_script(study, analysis)},
+                               {"speed", "Speed", speed_script(study, analysis, order)},
                                {"memory", "Speed against memory", memory_script(study, analysis)},
                                {"scaling", "Scaling", scaling_script(analysis)},
                                {"steps", "Step times", steps_script(study, analysis, order)},

@@ -21,6 +21,10 @@ inline double row_of(const std::vector<size_t>& order, size_t index) {
   return static_cast<double>(order.size() - index);
 }
 
+// charts_outcome.cpp; "" where the study has no outcome, or no run has it.
+std::string outcome_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);
+std::string curves_script(const StudyRecord& study, const Analysis& analysis);
+
 // charts_time.cpp; "" where nothing was measured. `order`: cells, the first one on top.
 std::string steps_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);
 std::string parts_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);

@@ -73,16 +73,16 @@ void compare(std::vector<Pair>& pairs) {
   for (Comparison* one : list)
     if (one->welch_holm)
       one->verdict = *one->welch_holm >= 0.05 ? Verdict::no_difference
-                     : one->change > 0        ? Verdict::faster
-                                              : Verdict::slower;
+                     : one->change > 0        ? Verdict::better
+                                              : Verdict::worse;
 }
 
 const char* words_of(const Pair& pair) {
   if (pair.a->ok == 0 || pair.b->ok == 0) return "not comparable";
   switch (pair.comparison.verdict) {
-    case Verdict::faster:
+    case Verdict::better:
       return "faster";
-    case Verdict::slower:
+    case Verdict::worse:
       return "slower";
     case Verdict::no_difference:
       return "no difference shown";

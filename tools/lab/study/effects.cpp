@@ -15,10 +15,10 @@ namespace {
 
 using Levels = std::vector<std::string>;
 
-// Cells by their levels: the logarithm of the speed by block.
+// Cells by their levels: what places go by, on its scale, by block.
 class Grid {
  public:
-  explicit Grid(const std::vector<CellResult>& cells) {
+  Grid(const std::vector<CellResult>& cells, Scale scale) {
     for (const CellResult& result : cells) {
       if (result.cell->is_noise) continue;
       Levels levels;
@@ -30,8 +30,9 @@ class Grid {
         if (order_.size() <= f) order_.resize(f + 1);
         if (std::find(order_[f].begin(), order_[f].end(), levels[f]) == order_[f].end()) order_[f].push_back(levels[f]);
       }
-      if (result.ok == 0 || result.gate == Gate::failed || cells_.contains(levels)) continue;
-      for (size_t i = 0; i < result.tgs.size(); ++i) cells_[levels][result.blocks[i]] = std::log(result.tgs[i]);
+      if (result.ok == 0 || result.gate == Gate::failed || result.values().empty() || cells_.contains(levels)) continue;
+      for (size_t i = 0; i < result.values().size(); ++i)
+        cells_[levels][result.value_blocks()[i]] = on_scale(result.values()[i], scale);
     }
   }
   const std::vector<std::string>& factors() const { return names_; }
@@ -67,7 +68,7 @@ class Grid {
 
 // Of all cells that have `wanted`, against those that have `others` instead.
 Effect effect_of(const Grid& grid, const std::vector<std::pair<size_t, std::string>>& wanted,
-                 const std::vector<std::pair<size_t, std::string>>& others, double trim) {
+                 const std::vector<std::pair<size_t, std::string>>& others, double trim, Scale scale) {
   Effect effect;
   std::map<int64_t, std::pair<double, int>> blocks;
   for (const auto& [levels, runs] : grid.cells()) {
@@ -84,18 +85,18 @@ Effect effect_of(const Grid& grid, const std::vector<std::pair<size_t, std::stri
   std::vector<double> means;
   for (const auto& [block, sum] : blocks) means.push_back(sum.first / sum.second);
   const int pairs = effect.pairs;
-  effect = effect_of_blocks(means, trim), effect.pairs = pairs;
+  effect = effect_of_blocks(means, trim, scale), effect.pairs = pairs;
   return effect;
 }
 
 }  // namespace
 
-Effect effect_of_blocks(const std::vector<double>& differences, double trim) {
+Effect effect_of_blocks(const std::vector<double>& differences, double trim, Scale scale) {
   Effect effect;
   const Paired paired = paired_of(differences, trim);
-  effect.n = paired.n, effect.change = std::exp(paired.mean) - 1, effect.p = paired.p;
+  effect.n = paired.n, effect.scale = scale, effect.change = change_of(paired.mean, scale), effect.p = paired.p;
   if (paired.confidence)
-    effect.interval = Interval{std::exp(paired.confidence->low) - 1, std::exp(paired.confidence->high) - 1};
+    effect.interval = Interval{change_of(paired.confidence->low, scale), change_of(paired.confidence->high, scale)};
   return effect;
 }
 
@@ -118,15 +119,15 @@ void correct_effects(std::vector<Effect>& effects) {
     if (effect.p) effect.p_holm = corrected[next++];
 }
 
-std::vector<Effect> main_effects(const std::vector<CellResult>& cells, double trim) {
-  const Grid grid(cells);
+std::vector<Effect> main_effects(const std::vector<CellResult>& cells, double trim, Scale scale) {
+  const Grid grid(cells, scale);
   std::vector<Effect> effects;
   if (grid.reference().size() != grid.factors().size()) return effects;
   for (size_t f = 0; f < grid.factors().size(); ++f)
     for (const std::string& level : grid.levels(f)) {
       const std::string& base = grid.reference()[f];
       if (level == base) continue;
-      Effect effect = effect_of(grid, {{f, level}}, {{f, base}}, trim);
+      Effect effect = effect_of(grid, {{f, level}}, {{f, base}}, trim, scale);
       effect.what = main_name(grid.factors()[f], level, base);
       if (effect.pairs > 0) effects.push_back(std::move(effect));
     }
@@ -134,8 +135,8 @@ std::vector<Effect> main_effects(const std::vector<CellResult>& cells, double tr
   return effects;
 }
 
-std::vector<Effect> interactions_of(const std::vector<CellResult>& cells, double trim) {
-  const Grid grid(cells);
+std::vector<Effect> interactions_of(const std::vector<CellResult>& cells, double trim, Scale scale) {
+  const Grid grid(cells, scale);
   std::vector<Effect> effects;
   if (grid.reference().size() != grid.factors().size()) return effects;
   const Levels& base = grid.reference();
@@ -144,7 +145,7 @@ std::vector<Effect> interactions_of(const std::vector<CellResult>& cells, double
       for (const std::string& one : grid.levels(f))
         for (const std::string& other : grid.levels(g)) {
           if (one == base[f] || other == base[g]) continue;
-          Effect effect = effect_of(grid, {{f, one}, {g, other}}, {{f, base[f]}, {g, base[g]}}, trim);
+          Effect effect = effect_of(grid, {{f, one}, {g, other}}, {{f, base[f]}, {g, base[g]}}, trim, scale);
           effect.what = interaction_name(grid.factors()[f], one, grid.factors()[g], other);
           if (effect.pairs > 0) effects.push_back(std::move(effect));
         }

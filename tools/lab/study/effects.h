@@ -8,8 +8,8 @@
 
 namespace drivetrain::study {
 
-// Of one value per block, a difference of logarithms of the speed; `trim` as in paired_of.
-Effect effect_of_blocks(const std::vector<double>& differences, double trim);
+// Of one value per block, a difference on the scale; `trim` as in paired_of.
+Effect effect_of_blocks(const std::vector<double>& differences, double trim, Scale scale = Scale::ratio);
 void correct_effects(std::vector<Effect>& effects);  // Holm's correction over all of them
 
 std::string main_name(const std::string& factor, const std::string& level, const std::string& base);
@@ -22,6 +22,6 @@ struct FractionEffects {
   std::vector<Effect> effects, interactions;
   std::vector<std::string> refused;  // effects that cannot be estimated, with the reason
 };
-FractionEffects fraction_effects(const std::vector<CellResult>& cells, double trim = 0);
+FractionEffects fraction_effects(const std::vector<CellResult>& cells, double trim = 0, Scale scale = Scale::ratio);
 
 }  // namespace drivetrain::study

@@ -33,7 +33,8 @@ struct Crossed {
 };
 
 bool takes_part(const CellResult& result) {
-  return result.ok > 0 && result.gate != Gate::failed && !result.cell->is_noise && is_all_levels(*result.cell);
+  return result.ok > 0 && !result.values().empty() && result.gate != Gate::failed && !result.cell->is_noise &&
+         is_all_levels(*result.cell);
 }
 
 Crossed cross_of(const std::vector<CellResult>& cells) {
@@ -190,12 +191,12 @@ std::vector<std::string> aliases_of(const Crossed& cross, const Fit& fit, const 
   return names;
 }
 
-// Logarithms of the speed, by block and cell.
-std::map<int64_t, std::map<size_t, double>> speeds_of(const Crossed& cross) {
+// What places go by, on its scale, by block and cell.
+std::map<int64_t, std::map<size_t, double>> values_of(const Crossed& cross, Scale scale) {
   std::map<int64_t, std::map<size_t, double>> blocks;
   for (size_t i = 0; i < cross.cells.size(); ++i)
-    for (size_t run = 0; run < cross.cells[i]->tgs.size(); ++run)
-      blocks[cross.cells[i]->blocks[run]][i] = std::log(cross.cells[i]->tgs[run]);
+    for (size_t run = 0; run < cross.cells[i]->values().size(); ++run)
+      blocks[cross.cells[i]->value_blocks()[run]][i] = on_scale(cross.cells[i]->values()[run], scale);
   return blocks;
 }
 
@@ -233,9 +234,9 @@ void sort_out(const Crossed& cross, const std::vector<Term>& terms, const std::v
 }
 
 void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const Term*>& fitted,
-                   const std::vector<const Term*>& outside, double trim, FractionEffects& result) {
+                   const std::vector<const Term*>& outside, double trim, Scale scale, FractionEffects& result) {
   std::vector<std::vector<double>> blocks;
-  for (const auto& [block, values] : speeds_of(cross))
+  for (const auto& [block, values] : values_of(cross, scale))
     if (std::vector<double> solved = fit.solved(values); !solved.empty()) blocks.push_back(std::move(solved));
   if (blocks.empty()) return;
   std::vector<std::pair<const Term*, Shares>> shares;
@@ -244,7 +245,7 @@ void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const
     for (size_t which = 0; which < term->levels.size(); ++which) {
       std::vector<double> differences;
       for (const std::vector<double>& solved : blocks) differences.push_back(fit.effect(*term, which, solved));
-      Effect effect = effect_of_blocks(differences, trim);
+      Effect effect = effect_of_blocks(differences, trim, scale);
       effect.what = name_of(cross, *term, which), effect.aliases = aliases_of(cross, fit, *term, which, shares);
       (term->factors.size() == 1 ? result.effects : result.interactions).push_back(std::move(effect));
     }
@@ -252,7 +253,7 @@ void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const
 
 }  // namespace
 
-FractionEffects fraction_effects(const std::vector<CellResult>& cells, double trim) {
+FractionEffects fraction_effects(const std::vector<CellResult>& cells, double trim, Scale scale) {
   FractionEffects result;
   const Crossed cross = cross_of(cells);
   std::vector<Term> mains, pairs;
@@ -266,7 +267,7 @@ FractionEffects fraction_effects(const std::vector<CellResult>& cells, double tr
   sort_out(cross, mains, all, fitted, outside, result.refused);
   for (const Term& pair : pairs) all.push_back(&pair);
   sort_out(cross, pairs, all, fitted, outside, result.refused);
-  add_estimates(cross, Fit(fitted), fitted, outside, trim, result);
+  add_estimates(cross, Fit(fitted), fitted, outside, trim, scale, result);
   correct_effects(result.effects), correct_effects(result.interactions);
   return result;
 }

@@ -100,6 +100,27 @@ Value list_of(const std::vector<Value>& lines, const char* key) {
   return list;
 }
 
+// By name: at which steps a figure was reported, and its values; null where one was no number.
+Value series_of(const std::vector<Value>& lines, const std::set<std::string>& wanted) {
+  Value all = Value::object();
+  for (const Value& line : lines) {
+    const Value* const step = line.find("step");
+    if (!step) continue;
+    for (const Value::Member& m : line.members()) {
+      if (!wanted.contains(m.key) && m.key != "valid_loss" && !m.key.starts_with("eval/")) continue;
+      if (!all.find(m.key)) {
+        Value empty = Value::object();
+        empty.set("step", Value::array()), empty.set("value", Value::array());
+        all.set(m.key, std::move(empty));
+      }
+      Value& series = *const_cast<Value*>(all.find(m.key));
+      const_cast<Value*>(series.find("step"))->items().push_back(*step);
+      const_cast<Value*>(series.find("value"))->items().push_back(m.value.is_number() ? m.value : Value());
+    }
+  }
+  return all;
+}
+
 Value peaks_of(const Value& memory) {
   Value peaks = Value::object();
   const Value* const ranks = memory.find("ranks");
@@ -173,13 +194,22 @@ Value end_of(const ProcessEnd& end, const std::string& console, bool oom_killed)
   return line;
 }
 
-Value figures_of(const std::string& folder) {
+Value figures_of(const std::string& folder, const std::set<std::string>& wanted) {
   const std::vector<Value> lines = lines_of(file_text(fs::path(folder) / "metrics.jsonl"));
   Value figures = Value::object();
   for (const char* key : {"step_s", "loss", "tokens", "padding"}) figures.set(key, list_of(lines, key));
+  if (Value series = series_of(lines, wanted); !series.members().empty()) figures.set("figures", std::move(series));
   figures.set("peak_memory", peaks_of(json_file(fs::path(folder) / "memory.json")));
   add_shares(json_file(fs::path(folder) / "step_times.json"), figures);
   return figures;
+}
+
+std::vector<std::string> metric_names(const std::string& folder) {
+  std::set<std::string> names;
+  for (const Value& line : lines_of(file_text(fs::path(folder) / "metrics.jsonl")))
+    for (const Value::Member& m : line.members())
+      if (m.value.is_number()) names.insert(m.key);
+  return {names.begin(), names.end()};
 }
 
 Window steady_window(const std::vector<double>& step_s, const Warmup& warmup) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,15 @@ namespace drivetrain::study {
 // `console`: what it printed. `oom_killed`: the kernel ended a process for memory meanwhile.
 Value end_of(const ProcessEnd& end, const std::string& console, bool oom_killed);
 
-// {"step_s": [...], "loss": [...], "tokens": [...], "padding": [...], "peak_memory": {CLASS: bytes of the largest
+// {"step_s": [...], "loss": [...], "tokens": [...], "padding": [...], "figures": {NAME: {"step": [...], "value":
+// [...]}} of `wanted` and of evaluations, "peak_memory": {CLASS: bytes of the largest
 // rank}} of a run's folder; lists are empty where there is no metrics.jsonl. A last line that is cut is left out. Where
 // the run says where its steps spent their time: "part_shares": {PART: mean over ranks}, "communication_share" and, of
 // the rank that has most, "communication_share_most".
-Value figures_of(const std::string& folder);
+Value figures_of(const std::string& folder, const std::set<std::string>& wanted = {});
+
+// Names of the figures in a run's metrics.jsonl that are numbers.
+std::vector<std::string> metric_names(const std::string& folder);
 
 // The measured steps, [first, last). `never`: the rule found no steady window, and the second half of the steps is
 // taken; or there are too few steps for the rule.

@@ -1,11 +1,17 @@
 #include "study/records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
 #include <drivetrain/error.h>
 
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "study/cell_plan.h"
+#include "study/measure.h"
+#include "study/past_runs.h"
 
 namespace drivetrain::study {
 namespace {
@@ -94,6 +100,32 @@ CellRecord cell_of(const Value& line) {
   return cell;
 }
 
+std::map<std::string, Series> figures_in(const Value& line) {
+  std::map<std::string, Series> figures;
+  const Value* const all = line.find("figures");
+  if (!all) return figures;
+  for (const Value::Member& m : all->members()) {
+    Series& series = figures[m.key];
+    for (const Value& step : need(m.value, "step").items()) series.step.push_back(step.as_double());
+    for (const Value& one : need(m.value, "value").items())
+      series.value.push_back(one.is_number() ? one.as_double() : std::nan(""));
+  }
+  return figures;
+}
+
+// A figure that the study did not ask for when a run ended stands in the run's folder, while that is there.
+void add_outcomes(const std::vector<Outcome>& outcomes, RunRecord& run) {
+  std::set<std::string> missing;
+  for (const Outcome& outcome : outcomes)
+    if (!run.figures.contains(outcome.metric)) missing.insert(outcome.metric);
+  if (missing.empty() || run.state != State::ok) return;
+  Value line = Value::object();
+  if (const Value figures = figures_of(run.folder + "/run", missing);
+      const Value* const found = figures.find("figures"))
+    line.set("figures", *found);
+  run.figures.merge(figures_in(line));
+}
+
 RunRecord run_of(const Value& line) {
   RunRecord run;
   run.id = need(line, "run").as_string(), run.folder = text(line, "folder");
@@ -101,6 +133,8 @@ RunRecord run_of(const Value& line) {
   run.reason = text(line, "reason"), run.wall_s = number(line, "wall_s"), run.startup_s = number(line, "startup_s");
   run.step_s = numbers(line, "step_s"), run.loss = numbers(line, "loss"), run.tokens = numbers(line, "tokens");
   run.padding = numbers(line, "padding"), run.ended = text(line, "time"), run.end = line;
+  run.figures = figures_in(line);
+  if (const Value* const seed = line.find("seed")) run.seed = seed->as_int();
   return run;
 }
 
@@ -116,7 +150,53 @@ void put(std::vector<CellRecord>& cells, const std::map<std::string, std::string
   std::sort(cell->runs.begin(), cell->runs.end(), [](const auto& a, const auto& b) { return a.block < b.block; });
 }
 
+// Of a study that grew: in the order of its cells, whenever they came.
+void put_in_order(const Value& ids, std::vector<CellRecord>& cells) {
+  const auto place = [&](const CellRecord& cell) {
+    const auto& list = ids.items();
+    return std::find_if(list.begin(), list.end(), [&](const Value& id) { return id.as_string() == cell.id; }) -
+           list.begin();
+  };
+  std::stable_sort(cells.begin(), cells.end(),
+                   [&](const CellRecord& a, const CellRecord& b) { return place(a) < place(b); });
+}
+
 }  // namespace
+
+void choose_reference(StudyRecord& study, const std::string& cell) {
+  std::vector<std::string> ids;
+  for (const CellRecord& one : study.cells)
+    if (!one.is_noise) ids.push_back(one.id);
+  if (std::find(ids.begin(), ids.end(), cell) == ids.end())
+    throw fail(ErrorCode::config, "study report: there is no cell ", shown(cell), suggestion(cell, ids));
+  // The A/A pair is the old reference's: beside another one it is a cell like others.
+  for (CellRecord& one : study.cells) {
+    if (one.is_noise && !study.cells.empty())
+      one.is_noise = std::any_of(study.cells.begin(), study.cells.end(),
+                                 [&](const CellRecord& other) { return other.is_reference && other.id == cell; });
+  }
+  for (CellRecord& one : study.cells) one.is_reference = one.id == cell;
+}
+
+void check_has_outcomes(const Value& end, const std::vector<Outcome>& outcomes, const std::string& path) {
+  RunRecord run = run_of(end);
+  if (run.state != State::ok) return;
+  add_outcomes(outcomes, run);
+  for (const Outcome& outcome : outcomes) {
+    const bool equal = outcome.at == Outcome::At::equal_tokens || outcome.at == Outcome::At::equal_seconds;
+    Outcome at_end = outcome;
+    if (equal) at_end.at = Outcome::At::last;  // where it is compared depends on the other runs
+    const Found found = found_in({&run.figures, &run.tokens, &run.step_s}, at_end);
+    if (!found.absent) continue;
+    const std::vector<std::string> names = metric_names(run.folder + "/run");
+    throw fail(
+        ErrorCode::config, path, ": the outcome ", shown(outcome.name()),
+        " is not in the reference's run: ", found.missing,
+        run.figures.contains(outcome.metric) ? "" : suggestion(outcome.metric, names),
+        "\n   correct \"outcome\" and go on with `drivetrain study FILE --grow`: what has run is kept; where the "
+        "run lacks it, begin anew with a base that reports it (\"eval_interval\" for valid_loss)");
+  }
+}
 
 Value cell_line(const Cell& cell, const CellPlan& plan, const StudyFile& study, const std::string& reproduce) {
   Value line = Value::object(), levels = Value::object();
@@ -138,11 +218,13 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   if (lines.empty() || text(lines.front(), "event") != "study")
     throw fail(ErrorCode::io, folder, "/ledger.jsonl does not begin with a study");
   StudyRecord record;
-  const Value& head = lines.front();
+  const Value& head = last_head(lines);
   record.folder = folder, record.name = text(head, "name"), record.build = text(head, "build");
-  record.began = text(head, "time"), record.study = need(head, "study"), record.environment = need(head, "environment");
+  record.began = text(lines.front(), "time"), record.study = need(head, "study"),
+  record.environment = need(head, "environment");
   record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
   record.trim = number(head, "trim");
+  if (const Value* const outcome = head.find("outcome")) record.outcomes = outcomes_of(*outcome);
   record.repeats = whole(head, "repeats"), record.until = number(head, "until"),
   record.aliasing = text(head, "aliasing");
   const Value& warmup = need(head, "warmup");
@@ -154,9 +236,13 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
     const std::string event = text(line, "event");
     if (event == "start") began[text(line, "run")] = text(line, "time");
     if (event == "cell") record.cells.push_back(cell_of(line));
+    if (event == "grown") record.enough = 0;
     if (event == "enough") record.enough = whole(line, "repeats");
     if (event == "end") put(record.cells, began, line);
   }
+  for (CellRecord& cell : record.cells)
+    for (RunRecord& run : cell.runs) add_outcomes(record.outcomes, run);
+  if (const Value* const cells = head.find("cells")) put_in_order(*cells, record.cells);
   return record;
 }
 

@@ -1,6 +1,8 @@
 // A study as its ledger tells it: what reports, comparisons and resumed studies are made from.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,8 @@ struct RunRecord {
   Value end;  // the ledger's line
   double wall_s = 0, startup_s = 0;
   std::vector<double> step_s, loss, tokens, padding;  // by step
+  std::map<std::string, Series> figures;              // of evaluations, and what the study asks for
+  std::optional<int64_t> seed;                        // where the study gave it one
 };
 
 struct CellRecord {
@@ -40,15 +44,23 @@ struct StudyRecord {
   Value study, environment;
   Warmup warmup;
   double gate = 0, peak_tflops = 0, trim = 0;
-  int64_t repeats = 0;  // of every cell; with `until` at most
-  double until = 0;     // repeats until this difference would be shown; 0: all of them
-  int64_t enough = 0;   // the study ended by itself after so many of them; 0: it did not
+  std::vector<Outcome> outcomes;  // none: speed
+  int64_t repeats = 0;            // of every cell; with `until` at most
+  double until = 0;               // repeats until this difference would be shown; 0: all of them
+  int64_t enough = 0;             // the study ended by itself after so many of them; 0: it did not
   std::string aliasing;
   std::vector<CellRecord> cells;
 };
 
 // Throws Error(io) where a line lacks what it should have.
 StudyRecord records_of(const std::vector<Value>& lines, const std::string& folder);
+
+// Compares all cells with another one. Throws Error(config) if there is no such cell.
+void choose_reference(StudyRecord& study, const std::string& cell);
+
+// The reference's run has all outcomes, or no cell can be compared with it: throws Error(config), with the ledger as it
+// is. A value that is not finite is the report's to tell. `end`: that run's line.
+void check_has_outcomes(const Value& end, const std::vector<Outcome>& outcomes, const std::string& path);
 
 // What stands in the ledger about a cell.
 struct Cell;

@@ -13,7 +13,21 @@ void write_report(const StudyRecord& study);
 
 // Parts of it.
 std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis);  // in words
-std::string csv_text(const Analysis& analysis);
+std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& analysis);       // of these, without places
+// csv.cpp
+const char* gate_name(Gate gate);
+std::string csv_text(const Analysis& analysis);                            // a row per cell, a column per factor
+std::string runs_csv(const StudyRecord& study, const Analysis& analysis);  // a row per run
+// tables.cpp
+struct Table {
+  std::vector<std::string> head;
+  std::vector<std::vector<std::string>> rows;
+  size_t texts = 0;  // so many columns from the first are words, the others figures
+};
+Table ranking_table(const StudyRecord& study, const Analysis& analysis);  // what ranks first, then what has no place
+std::string markdown_of(const Table& table);
+std::string latex_of(const Table& table);  // a tabular, without packages
+std::string html_of(const Table& table);
 std::string json_text(const StudyRecord& study, const Analysis& analysis);
 std::string markdown_text(const StudyRecord& study, const Analysis& analysis);
 // report_effects.cpp; "" where there are none.
@@ -43,8 +57,15 @@ bool is_all_levels(const CellRecord& cell);
 std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
 // How many repeats the study was to have, and how many runs of them have ended.
 std::string repeats_text(const StudyRecord& study);
-std::string rule_text(const Warmup& warmup);  // how a run's speed is found
-std::string percent(double change);           // "+3.1 %"
-std::string speed_text(double tgs);           // "12820", "98.37"
+std::string rule_text(const Warmup& warmup);          // how a run's speed is found
+std::string percent(double change);                   // "+3.1 %"
+std::string change_text(double change, Scale scale);  // "+3.1 %", "x 12", or the difference itself
+// "-1.2 % to +3.0 %"; words where n values leave it open by more than a factor of 2.
+std::string interval_text(const Interval& interval, Scale scale, int n);
+const char* verdict_text(Verdict verdict, bool of_speed);        // "faster", "better", "no difference shown"
+std::string value_text(const Analysis& analysis, double value);  // of what places go by
+std::string ranked_by(const Analysis& analysis);                 // "valid_loss", "tokens per rank and second"
+bool varies(const StudyRecord& study, size_t factor);            // cells have several of its levels
+std::string speed_text(double tgs);                              // "12820", "98.37"
 
 }  // namespace drivetrain::study

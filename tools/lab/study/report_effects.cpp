@@ -10,37 +10,37 @@
 namespace drivetrain::study {
 namespace {
 
-std::string interval_text(const Effect& effect) {
-  return effect.interval ? percent(effect.interval->low) + " to " + percent(effect.interval->high) : "";
+std::string interval_of(const Effect& effect) {
+  return effect.interval ? interval_text(*effect.interval, effect.scale, effect.n) : "";
 }
 
 bool any_alias(const std::vector<Effect>& effects) {
   return std::any_of(effects.begin(), effects.end(), [](const Effect& one) { return !one.aliases.empty(); });
 }
 
-std::string html_table(const char* title, const std::vector<Effect>& effects) {
+std::string html_table(const char* title, const std::string& by, const std::vector<Effect>& effects) {
   if (effects.empty()) return "";
   const bool aliases = any_alias(effects), pairs = effects.front().pairs > 0;
-  std::string text = std::string("<h2>") + title +
-                     "</h2><table><tr><th></th><th class=n>speed</th><th class=n>95 % interval</th>"
+  std::string text = std::string("<h2>") + title + "</h2><table><tr><th></th><th class=n>" + escaped(by) +
+                     "</th><th class=n>95 % interval</th>"
                      "<th class=n>p, Holm</th>" +
                      (pairs ? "<th class=n>pairs of cells</th>" : "") + "<th class=n>repeats</th>" +
                      (aliases ? "<th>cannot be told from</th>" : "") + "</tr>";
   for (const Effect& e : effects) {
-    text += "<tr><td>" + escaped(e.what) + "</td>" + numeric(percent(e.change)) + numeric(interval_text(e));
+    text += "<tr><td>" + escaped(e.what) + "</td>" + numeric(change_text(e.change, e.scale)) + numeric(interval_of(e));
     text += numeric(e.p_holm ? formatted("%.2g", *e.p_holm) : "") + (pairs ? numeric(concat(e.pairs)) : "");
     text += numeric(concat(e.n)) + (aliases ? "<td>" + escaped(join(e.aliases)) + "</td>" : "") + "</tr>";
   }
   return text + "</table>";
 }
 
-std::string markdown_table(const char* title, const std::vector<Effect>& effects) {
+std::string markdown_table(const char* title, const std::string& by, const std::vector<Effect>& effects) {
   if (effects.empty()) return "";
-  std::string text = std::string("\n| ") + title +
-                     " | speed | 95 % interval | p, Holm | n | cannot be told from |\n| --- | --- | --- | --- | --- | "
+  std::string text = std::string("\n| ") + title + " | " + by +
+                     " | 95 % interval | p, Holm | n | cannot be told from |\n| --- | --- | --- | --- | --- | "
                      "--- |\n";
   for (const Effect& e : effects)
-    text += concat("| ", e.what, " | ", percent(e.change), " | ", interval_text(e), " | ",
+    text += concat("| ", e.what, " | ", change_text(e.change, e.scale), " | ", interval_of(e), " | ",
                    e.p_holm ? formatted("%.2g", *e.p_holm) : "", " | ", e.n, " | ", join(e.aliases), " |\n");
   return text;
 }
@@ -91,8 +91,9 @@ std::string effects_csv(const Analysis& analysis) {
 }
 
 std::string effects_markdown(const StudyRecord& study, const Analysis& analysis) {
+  const std::string by = analysis.outcomes.empty() ? "speed" : ranked_by(analysis);
   std::string text =
-      markdown_table("main effect", analysis.effects) + markdown_table("interaction", analysis.interactions);
+      markdown_table("main effect", by, analysis.effects) + markdown_table("interaction", by, analysis.interactions);
   if (study.aliasing.empty()) return text;
   text += "\n" + study.aliasing + ". " + kAssumed + "\n";
   for (const std::string& refused : analysis.refused_effects) text += "- Not estimated: " + refused + "\n";
@@ -100,7 +101,9 @@ std::string effects_markdown(const StudyRecord& study, const Analysis& analysis)
 }
 
 std::string effects_html(const StudyRecord& study, const Analysis& analysis) {
-  std::string text = html_table("Main effects", analysis.effects) + html_table("Interactions", analysis.interactions);
+  const std::string by = analysis.outcomes.empty() ? "speed" : ranked_by(analysis);
+  std::string text =
+      html_table("Main effects", by, analysis.effects) + html_table("Interactions", by, analysis.interactions);
   if (study.aliasing.empty()) return text;
   text += "<p>" + escaped(kAssumed) + "</p>";
   if (analysis.refused_effects.empty()) return text;

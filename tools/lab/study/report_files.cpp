@@ -24,35 +24,9 @@ Value summary_value(const Summary& summary) {
   return value;
 }
 
-const char* verdict_name(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::faster:
-      return "faster";
-    case Verdict::slower:
-      return "slower";
-    case Verdict::no_difference:
-      return "no difference shown";
-    default:
-      return "untested";
-  }
-}
-
-const char* gate_name(Gate gate) {
-  switch (gate) {
-    case Gate::passed:
-      return "passed";
-    case Gate::failed:
-      return "failed";
-    case Gate::not_comparable:
-      return "not comparable";
-    default:
-      return "off";
-  }
-}
-
-Value comparison_value(const Comparison& c) {
+Value comparison_value(const Comparison& c, bool of_speed = true) {
   Value value = Value::object();
-  value.set("n", int64_t{c.n}), value.set("change", c.change), value.set("verdict", verdict_name(c.verdict));
+  value.set("n", int64_t{c.n}), value.set("change", c.change), value.set("verdict", verdict_text(c.verdict, of_speed));
   value.set("low", c.interval ? Value(c.interval->low) : Value()),
       value.set("high", c.interval ? Value(c.interval->high) : Value());
   value.set("p_paired", optional(c.paired)), value.set("p_paired_holm", optional(c.paired_holm));
@@ -88,7 +62,22 @@ Value shares_value(const CellResult& result) {
   return value;
 }
 
-Value cell_value(const CellResult& result) {
+Value outcomes_value(const CellResult& result, const std::vector<Outcome>& outcomes) {
+  Value all = Value::object();
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const OutcomeResult& own = result.outcomes[i];
+    Value value = Value::object(), values = Value::array();
+    for (const double one : own.values) values.items().push_back(one);
+    value.set("better", outcomes[i].higher ? "higher" : "lower"), value.set("runs", std::move(values));
+    value.set("summary", summary_value(own.summary)), value.set("missing", int64_t{own.missing});
+    value.set("why_missing", own.why_not), value.set("against_reference", comparison_value(own.against, false));
+    value.set("compared_by", own.against.scale == Scale::ratio ? "ratio" : "difference");
+    all.set(outcomes[i].name(), std::move(value));
+  }
+  return all;
+}
+
+Value cell_value(const CellResult& result, const std::vector<Outcome>& outcomes) {
   Value value = Value::object(), levels = Value::object(), tflops = Value::object(), tgs = Value::array();
   for (const auto& [factor, level] : result.cell->levels) levels.set(factor, level);
   for (const Convention& one : result.tflops) tflops.set(one.name, one.flops);
@@ -115,6 +104,7 @@ Value cell_value(const CellResult& result) {
   value.set("tflops", tflops), value.set("mfu", optional(result.mfu)), value.set("hfu", optional(result.hfu));
   value.set("gate", gate_name(result.gate)), value.set("loss_difference", result.loss_difference);
   value.set("pareto", result.is_pareto), value.set("against_reference", comparison_value(result.against));
+  value.set("outcomes", outcomes_value(result, outcomes));
   value.set("reproduce", result.cell->reproduce);
   return value;
 }
@@ -146,57 +136,16 @@ void write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-std::string csv_text(const Analysis& analysis) {
-  std::string text =
-      "cell,state,ranks,n,tgs_padded,tgs_low,tgs_high,tgs_real,tgs_loss,step_s_median,cv,change,change_low,"
-      "change_high,p_holm,verdict,gate,peak_memory_bytes,planned_bytes,startup_s,communication_share,"
-      "joules_per_1000_tokens,mfu,hfu,pareto,reproduce\n";
-  const auto number = [](const std::optional<double>& value) {
-    return value ? formatted("%.9g", *value) : std::string();
-  };
-  for (const CellResult& r : analysis.cells) {
-    const bool ok = r.ok > 0, has_interval = ok && r.speed.confidence;
-    const std::vector<std::string> fields = {r.cell->id,
-                                             state_name(r.state),
-                                             concat(r.cell->world_size),
-                                             concat(r.ok),
-                                             ok ? formatted("%.9g", r.speed.mean) : "",
-                                             has_interval ? formatted("%.9g", r.speed.confidence->low) : "",
-                                             has_interval ? formatted("%.9g", r.speed.confidence->high) : "",
-                                             ok ? formatted("%.9g", r.tgs_real) : "",
-                                             ok ? formatted("%.9g", r.tgs_loss) : "",
-                                             ok ? formatted("%.9g", r.step_median) : "",
-                                             number(r.speed.cv),
-                                             r.against.n > 0 ? formatted("%.9g", r.against.change) : "",
-                                             r.against.interval ? formatted("%.9g", r.against.interval->low) : "",
-                                             r.against.interval ? formatted("%.9g", r.against.interval->high) : "",
-                                             number(r.against.paired_holm),
-                                             verdict_name(r.against.verdict),
-                                             gate_name(r.gate),
-                                             ok ? formatted("%.0f", r.peak_bytes) : "",
-                                             formatted("%.0f", r.cell->planned_bytes),
-                                             ok ? formatted("%.3f", r.startup_s) : "",
-                                             r.part_shares.empty() ? "" : formatted("%.6f", r.communication_share),
-                                             number(r.joules_per_1k_tokens),
-                                             number(r.mfu),
-                                             number(r.hfu),
-                                             r.is_pareto ? "yes" : "no",
-                                             r.cell->reproduce};
-    for (size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + csv_field(fields[i]);
-    text += "\n";
-  }
-  return text;
-}
-
 std::string json_text(const StudyRecord& study, const Analysis& analysis) {
   Value cells = Value::array(), ranking = Value::array();
-  for (const CellResult& result : analysis.cells) cells.items().push_back(cell_value(result));
+  for (const CellResult& result : analysis.cells) cells.items().push_back(cell_value(result, analysis.outcomes));
   for (const size_t i : analysis.ranking) ranking.items().push_back(analysis.cells[i].cell->id);
   Value value = Value::object();
   value.set("name", study.name), value.set("began", study.began), value.set("environment", study.environment);
   value.set("study", study.study), value.set("noise_floor", optional(analysis.noise_floor));
-  value.set("ranking", ranking), value.set("in_words", texts(ranking_lines(study, analysis))),
-      value.set("cells", cells);
+  value.set("ranked_by", ranked_by(analysis)), value.set("noise_alarm", analysis.noise_alarm);
+  value.set("noise", optional(analysis.noise)), value.set("ranking", ranking),
+      value.set("in_words", texts(ranking_lines(study, analysis))), value.set("cells", cells);
   value.set("effects", effects_value(analysis.effects)),
       value.set("interactions", effects_value(analysis.interactions));
   value.set("sensitivity", sensitivity_value(analysis));
@@ -205,31 +154,11 @@ std::string json_text(const StudyRecord& study, const Analysis& analysis) {
 }
 
 std::string markdown_text(const StudyRecord& study, const Analysis& analysis) {
-  const auto cell_text = [](std::string text) {
-    for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-    return text;
-  };
-  std::string text = "# " + study.name + "\n\n";
-  for (const std::string& line : ranking_lines(study, analysis))
-    text += (line[0] >= '0' && line[0] <= '9' ? "" : "- ") + line + "\n";
-  text +=
-      "\n| cell | state | n | TGS | 95 % interval | against the reference | peak memory MB |\n| --- | --- | --- | --- "
-      "| --- | --- | --- |\n";
-  for (const CellResult& r : analysis.cells) {
-    text += "| " + cell_text(label_of(*r.cell, study)) + " | " + cell_text(state_text(r)) + concat(" | ", r.ok, " | ");
-    if (r.ok == 0) {
-      text += "| | | |\n";
-      continue;
-    }
-    text += speed_text(r.speed.mean) + " | ";
-    if (r.speed.confidence) text += speed_text(r.speed.confidence->low) + " to " + speed_text(r.speed.confidence->high);
-    text += " | ";
-    text += r.cell->is_reference ? "reference | "
-                                 : percent(r.against.change) + ", " + verdict_name(r.against.verdict) + " | ";
-    text += formatted("%.1f |\n", r.peak_bytes / 1e6);
-  }
+  std::string text = "# " + study.name + "\n\n" + markdown_of(ranking_table(study, analysis)) + "\n";
+  for (const std::string& line : notes_of(study, analysis)) text += "- " + line + "\n";
   text += effects_markdown(study, analysis);
-  text += "\nTGS: padded tokens per rank and second. " + rule_text(study.warmup) + "\n";
+  text += "\n" + repeats_text(study) + " Differences are paired by repeat; p after Holm's correction over all cells. " +
+          "TGS: padded tokens per rank and second. " + rule_text(study.warmup) + "\n";
   for (const Value::Member& m : study.environment.members())
     text += "- " + m.key + ": " + (m.value.is_string() ? m.value.as_string() : m.value.to_json()) + "\n";
   return printable(text);
@@ -240,6 +169,8 @@ void write_report(const StudyRecord& study) {
   std::string why_not;
   const std::vector<Chart> charts = charts_of(study, analysis, why_not);
   write_file(study.folder + "/report.csv", printable(csv_text(analysis)));
+  write_file(study.folder + "/runs.csv", printable(runs_csv(study, analysis)));
+  write_file(study.folder + "/ranking.tex", printable(latex_of(ranking_table(study, analysis))));
   write_file(study.folder + "/effects.csv", printable(effects_csv(analysis)));
   write_file(study.folder + "/report.json", json_text(study, analysis));
   write_file(study.folder + "/report.md", markdown_text(study, analysis));

@@ -33,12 +33,9 @@ std::string difference(const CellResult& r) {
   if (r.cell->is_reference) return "<td>reference</td>";
   if (r.ok == 0) return "<td></td>";
   const Comparison& c = r.against;
-  const char* words = c.verdict == Verdict::faster     ? "faster"
-                      : c.verdict == Verdict::slower   ? "slower"
-                      : c.verdict == Verdict::untested ? "untested"
-                                                       : "no difference shown";
-  std::string text = percent(c.change);
-  if (c.interval) text += " (" + percent(c.interval->low) + " to " + percent(c.interval->high) + ")";
+  const char* words = verdict_text(c.verdict, true);
+  std::string text = change_text(c.change, c.scale);
+  if (c.interval) text += " (" + interval_text(*c.interval, c.scale, c.n) + ")";
   if (c.paired_holm) text += formatted(", p %.2g", *c.paired_holm);
   if (c.welch_holm) text += formatted("; Welch %.2g", *c.welch_holm);
   if (c.mann_whitney_holm) text += formatted("; Mann-Whitney %.2g", *c.mann_whitney_holm);
@@ -181,15 +178,18 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
                      ? formatted(" Of the repeats' differences %g %% at each end are set aside.", 100 * study.trim)
                      : "",
                  " Differences are paired by repeat, with Holm's correction over all cells. ", escaped(study.aliasing),
-                 "</p>\n<h2>Ranking</h2>\n<ul style='list-style:none;padding:0'>");
-  for (const std::string& line : ranking_lines(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";
+                 "</p>\n<h2>Ranking by ", escaped(ranked_by(analysis)), "</h2>\n",
+                 html_of(ranking_table(study, analysis)), "<ul>");
+  for (const std::string& line : notes_of(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";
   page += "</ul>\n";
   for (const Chart& chart : charts)
     page += "<h2>" + escaped(chart.title) + "</h2><figure>" + for_page(chart.svg) + "</figure>\n";
   if (!no_charts.empty()) page += "<p>No charts: " + escaped(no_charts) + "</p>\n";
   if (!charts.empty())
     page +=
-        "<p>Bars: means of runs with their 95 % intervals; dots: every run; hatched: cells that gave no figure.</p>\n";
+        "<p>Bars: means of runs with their 95 % intervals; dots: every run; words: cells that gave no figure. Curves: "
+        "means of "
+        "repeats, with all of them in the band.</p>\n";
   page +=
       "<h2>Cells</h2><div class=wide><table><tr><th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % "
       "interval</th>"

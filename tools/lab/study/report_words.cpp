@@ -1,6 +1,8 @@
 // The words that all forms of the report share.
+#include <algorithm>
 #include <cmath>
 
+#include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
@@ -10,33 +12,129 @@
 namespace drivetrain::study {
 namespace {
 
+std::string against_text(const Comparison& c, bool of_speed) {
+  if (c.verdict == Verdict::untested)
+    return formatted("%s; one repeat, or too few, says nothing about chance", change_text(c.change, c.scale).c_str());
+  const std::string range = formatted("%s, 95 %% interval %s, n = %d, p = %.2g after Holm's correction",
+                                      change_text(c.change, c.scale).c_str(),
+                                      interval_text(*c.interval, c.scale, c.n).c_str(), c.n, *c.paired_holm);
+  if (c.verdict == Verdict::no_difference) return "no difference shown (" + range + ")";
+  return std::string(verdict_text(c.verdict, of_speed)) + " than the reference (" + range + ")";
+}
+
+std::string repeats_needed(const Sensitivity& s, double change) {
+  const int64_t needed = s.needed(change);
+  return needed > 1000 ? "more than 1000" : concat(needed);
+}
+
+// In words where the repeats show nothing that anybody would call a small difference.
+std::string shown_text(const Sensitivity& s) {
+  const double shown = s.shown();
+  if (s.scale == Scale::difference) return formatted("a difference of %.3g", shown);
+  return shown > 1 ? formatted("nothing below a factor of %.2g", 1 + shown) : formatted("%.2g %%", 100 * shown);
+}
+
+std::string sensitivity_text(const Analysis& analysis) {
+  const Sensitivity& s = *analysis.sensitivity;
+  std::string text = "Repeats: ";
+  if (s.scale == Scale::difference)
+    return text + formatted("differences of pairs vary by %.3g from repeat to repeat; n = %d shows ", s.sd, s.n) +
+           shown_text(s) + ".";
+  text += analysis.noise ? formatted(
+                               "the A/A pair varies by %.2g %% about zero from repeat to repeat, all pairs with the "
+                               "reference by %.2g %%",
+                               100 * *analysis.noise, 100 * s.sd)
+                         : formatted("pairs with the reference vary by %.2g %% from repeat to repeat", 100 * s.sd);
+  text += formatted(" (n = %d). To be shown with 80 %% power after Holm's ", s.n);
+  text += concat("correction, a difference of 1 % needs ", repeats_needed(s, 0.01), " repeats, of 3 % ",
+                 repeats_needed(s, 0.03), ", of 10 % ", repeats_needed(s, 0.1), "; n = ", s.n, " shows ");
+  return text + shown_text(s) + ".";
+}
+
+std::string missing_text(const std::string& name, const CellResult& result, const Outcome& outcome, size_t index) {
+  const OutcomeResult& own = result.outcomes[index];
+  if (own.values.empty()) return concat("Not ranked by ", outcome.name(), ": ", name, ": ", own.why_not);
+  return concat(name, ": ", own.missing, " of ", result.ok, " runs have no ", outcome.name(), " (", own.why_not,
+                "); its figures are those of the others");
+}
+
+void add_outcome_notes(const StudyRecord& study, const Analysis& analysis, std::vector<std::string>& lines) {
+  for (size_t i = 0; i < analysis.outcomes.size(); ++i) {
+    const Outcome& outcome = analysis.outcomes[i];
+    const bool none = std::all_of(analysis.cells.begin(), analysis.cells.end(),
+                                  [&](const CellResult& result) { return result.outcomes[i].values.empty(); });
+    const auto any = std::find_if(analysis.cells.begin(), analysis.cells.end(),
+                                  [&](const CellResult& result) { return result.outcomes[i].missing > 0; });
+    if (none && any != analysis.cells.end()) {
+      lines.push_back(concat("No run has the outcome ", outcome.name(), ": ", any->outcomes[i].why_not,
+                             ". Correct \"outcome\" in the study's file; `drivetrain study FILE --grow` writes the ",
+                             "report again from what has run."));
+      continue;
+    }
+    for (const CellResult& result : analysis.cells)
+      if (result.outcomes[i].missing > 0)
+        lines.push_back(missing_text(label_of(*result.cell, study), result, outcome, i));
+  }
+}
+
+void add_noise_notes(const Analysis& analysis, std::vector<std::string>& lines) {
+  if (analysis.noise_alarm)
+    lines.push_back(
+        "Alarm: the 95 % interval of the A/A pair, the reference against itself, excludes zero. By chance that happens "
+        "in "
+        "one of twenty studies; else something differs between runs that should be alike, and a difference of this "
+        "size "
+        "says nothing.");
+  if (analysis.noise_floor)
+    lines.push_back("Noise floor: the reference against itself differs by up to " +
+                    (analysis.scale == Scale::difference ? formatted("%.3g", *analysis.noise_floor)
+                     : *analysis.noise_floor > 1         ? formatted("a factor of %.2g", 1 + *analysis.noise_floor)
+                                                         : formatted("%.1f %%", 100 * *analysis.noise_floor)) +
+                    "; smaller differences say nothing.");
+  if (analysis.sensitivity) lines.push_back(sensitivity_text(analysis));
+}
+
+}  // namespace
+
 bool varies(const StudyRecord& study, size_t factor) {
   for (const CellRecord& cell : study.cells)
     if (cell.levels[factor].second != study.cells.front().levels[factor].second) return true;
   return false;
 }
 
-std::string against_text(const CellResult& result) {
-  const Comparison& c = result.against;
-  if (c.verdict == Verdict::untested)
-    return formatted("%s; one repeat, or too few, says nothing about chance", percent(c.change).c_str());
-  const std::string range =
-      formatted("%s, 95 %% interval %s to %s, n = %d, p = %.2g after Holm's correction", percent(c.change).c_str(),
-                percent(c.interval->low).c_str(), percent(c.interval->high).c_str(), c.n, *c.paired_holm);
-  if (c.verdict == Verdict::no_difference) return "no difference shown (" + range + ")";
-  return std::string(c.verdict == Verdict::faster ? "faster" : "slower") + " than the reference (" + range + ")";
+std::string change_text(double change, Scale scale) {
+  if (scale == Scale::difference) return formatted("%+.4g", change);
+  return change > 9 ? formatted("x %.3g", 1 + change) : percent(change);
 }
 
-std::string sensitivity_text(const Sensitivity& s) {
-  return formatted(
-      "Repeats: the A/A pair varies by %.2g %% from repeat to repeat (n = %d). To be shown with 80 %% power "
-      "after Holm's correction, a difference of 1 %% needs %lld repeats, of 3 %% %lld, of 10 %% %lld; "
-      "%d repeats show %.2g %%.",
-      100 * s.sd, s.n, static_cast<long long>(s.needed(0.01)), static_cast<long long>(s.needed(0.03)),
-      static_cast<long long>(s.needed(0.1)), s.n, 100 * s.shown());
+std::string interval_text(const Interval& interval, Scale scale, int n) {
+  if (scale == Scale::ratio)
+    if (const double factor = std::sqrt((1 + interval.high) / (1 + interval.low)); !(factor <= 2))
+      return formatted("n = %d shows nothing below a factor of ", n) +
+             (factor < 1e6 ? formatted("%.2g", factor) : std::string("a million"));
+  return change_text(interval.low, scale) + " to " + change_text(interval.high, scale);
 }
 
-}  // namespace
+const char* verdict_text(Verdict verdict, bool of_speed) {
+  switch (verdict) {
+    case Verdict::better:
+      return of_speed ? "faster" : "better";
+    case Verdict::worse:
+      return of_speed ? "slower" : "worse";
+    case Verdict::no_difference:
+      return "no difference shown";
+    default:
+      return "untested";
+  }
+}
+
+std::string value_text(const Analysis& analysis, double value) {
+  return analysis.outcomes.empty() ? speed_text(value) : formatted("%.5g", value);
+}
+
+std::string ranked_by(const Analysis& analysis) {
+  return analysis.outcomes.empty() ? "tokens per rank and second" : analysis.outcomes.front().name();
+}
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -135,23 +233,13 @@ std::string state_text(const CellResult& result) {
   return "skipped";
 }
 
-std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis) {
+std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& analysis) {
   std::vector<std::string> lines;
-  int place = 0;
-  for (const size_t i : analysis.ranking) {
-    const CellResult& result = analysis.cells[i];
-    std::string line = formatted("%d. %s: %s tokens per rank and second", ++place,
-                                 label_of(*result.cell, study).c_str(), speed_text(result.speed.mean).c_str());
-    line += result.cell->is_reference ? "; the reference" : "; " + against_text(result);
-    if (result.gate == Gate::not_comparable) line += "; another batch, so its losses are not compared";
-    if (result.is_pareto) line += "; no cell is both faster and smaller";
-    lines.push_back(line);
-  }
   if (study.trim > 0)
     lines.push_back(
         formatted("Places go by the differences to the reference with %g %% of the repeats set aside at each "
-                  "end, and so do effects; speeds are means of all repeats.",
-                  100 * study.trim));
+                  "end, and so do effects; %s means of all repeats.",
+                  100 * study.trim, analysis.outcomes.empty() ? "speeds are" : "figures are"));
   for (const CellResult& result : analysis.cells) {
     const std::string name = label_of(*result.cell, study);
     if (result.gate == Gate::failed)
@@ -163,12 +251,27 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
     else if (result.ok == 0)
       lines.push_back("Not ranked: " + name + ": " + state_text(result));
   }
-  if (analysis.noise_floor)
-    lines.push_back(
-        formatted("Noise floor: the reference against itself differs by up to %.1f %%; smaller differences "
-                  "say nothing.",
-                  100 * *analysis.noise_floor));
-  if (analysis.sensitivity) lines.push_back(sensitivity_text(*analysis.sensitivity));
+  add_outcome_notes(study, analysis, lines);
+  add_noise_notes(analysis, lines);
+  return lines;
+}
+
+std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis) {
+  std::vector<std::string> lines;
+  const bool of_speed = analysis.outcomes.empty();
+  int place = 0;
+  for (const size_t i : analysis.ranking) {
+    const CellResult& result = analysis.cells[i];
+    const std::string value = value_text(analysis, result.summary().mean);
+    std::string line = formatted("%d. %s: ", ++place, label_of(*result.cell, study).c_str()) +
+                       (of_speed ? value + " " + ranked_by(analysis) : ranked_by(analysis) + " " + value);
+    line += result.cell->is_reference ? "; the reference" : "; " + against_text(result.compared(), of_speed);
+    if (result.gate == Gate::not_comparable) line += "; another batch, so its losses are not compared";
+    if (result.is_pareto) line += concat("; no cell is both ", of_speed ? "faster" : "better", " and smaller");
+    lines.push_back(line);
+  }
+  const std::vector<std::string> notes = notes_of(study, analysis);
+  lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;
 }
 

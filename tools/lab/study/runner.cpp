@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include <drivetrain/error.h>
@@ -17,7 +19,9 @@
 #include "study/cell_time.h"
 #include "study/environment.h"
 #include "study/interrupts.h"
+#include "study/limits.h"
 #include "study/measure.h"
+#include "study/past_runs.h"
 #include "study/plan_folder.h"
 #include "study/plan_table.h"
 #include "study/progress.h"
@@ -46,8 +50,9 @@ class Runner {
     plans_ = Planner(study_, questions, base_).plan(design_.cells);
     const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
     if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
+    if (!request_.json) tell_limits();
     const auto form = request_.json ? plan_json : plan_text;
-    const std::string text = form(study_, design_, plans_, known_wall_s());
+    const std::string text = form(study_, design_, plans_, mean_wall_s(study_.output_dir));
     std::cout << (request_.json ? printable_json(text) : printable(text));
     return 0;
   }
@@ -70,16 +75,19 @@ class Runner {
   void begin() {
     if (ledger_->cut_line() > 0)
       say(concat("line ", ledger_->cut_line(), " of the ledger is cut, as by a crash: that run is done again"));
-    const Value head = head_of(study_, design_, build_);
+    head_ = head_of(study_, design_, build_);
     const bool is_new = ledger_->is_new();
     if (is_new) {
-      add(head);
+      add(head_);
+    } else if (request_.grow) {
+      check_grown(last_head(lines_), head_, study_.path);
+      grows_ = !(*last_head(lines_).find("study") == *head_.find("study"));
+    } else if (request_.resume) {
+      check_same(last_head(lines_), head_, study_.path);
     } else {
-      if (!request_.resume)
-        throw fail(ErrorCode::config, one_line(study_.output_dir),
-                   " holds a study already, and nothing is overwritten\n",
-                   "   go on with it: --resume; or choose another \"output_dir\"");
-      check_same(lines_.front(), head, study_.path);
+      throw fail(
+          ErrorCode::config, one_line(study_.output_dir), " holds a study already, and nothing is overwritten\n",
+          "   go on with it: --resume, or --grow with more repeats, levels or rows; or choose another \"output_dir\"");
     }
     base_ = base_file(study_, study_.output_dir, !is_new);
   }
@@ -90,37 +98,53 @@ class Runner {
   }
 
   void plan_cells() {
-    std::vector<const Value*> known;
-    for (const Value& line : lines_)
-      if (line.find("event")->as_string() == "cell") known.push_back(&line);
-    if (known.size() == design_.cells.size()) {
-      for (const Value* line : known) plans_.push_back(plan_of_launch(*line));
+    const std::map<std::string, const Value*> known = known_cells(lines_);
+    const bool all_known = std::all_of(design_.cells.begin(), design_.cells.end(),
+                                       [&](const Cell& cell) { return known.contains(cell.id); });
+    if (all_known && !request_.grow) {
+      for (const Cell& cell : design_.cells) plans_.push_back(plan_of_launch(*known.at(cell.id)));
       return;
     }
     say(concat(design_.cells.size(), " cells: each is planned before any runs"));
-    plans_ = Planner(study_, Questions(), base_).plan(design_.cells);
-    for (size_t i = known.size(); i < plans_.size(); ++i)
-      add(cell_line(design_.cells[i], plans_[i], study_, reproduce_line(plans_[i], base_, "")));
+    const Questions questions;
+    plans_ = Planner(study_, questions, base_).plan(design_.cells);
+    if (!study_.hardware.empty()) try {
+        plan_times(plans_, questions, base_, study_.hardware);
+      } catch (const Error& e) {  // the cells run without planned times, too
+        say(first_line(e.what()));
+      }
+    check_known_cells(lines_, design_.cells, plans_, study_.path);
+    tell_limits();
+    std::vector<Value> news;
+    for (size_t i = 0; i < plans_.size(); ++i)
+      if (!known.contains(design_.cells[i].id))
+        news.push_back(cell_line(design_.cells[i], plans_[i], study_, reproduce_line(plans_[i], base_, "")));
+    if (grows_) tell_growth(news.size());
+    for (const Value& line : news) add(line);
+  }
+
+  // What a plan says before the first run needs no run to find out.
+  void tell_limits() {
+    const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    for (const std::string& line : expected_failures(study_, design_.cells, plans_, memory)) say(line);
+  }
+
+  // From here on the study is this one.
+  void tell_growth(size_t cells) {
+    Value ids = Value::array();
+    for (const Cell& cell : design_.cells) ids.items().push_back(cell.id);
+    head_.set("event", "grown"), head_.set("cells", std::move(ids));
+    add(head_);
+    say(concat("the study grows: ", cells, " further cells, ", study_.repeats.most, " repeats"));
   }
 
   std::string run_id(const Turn& turn) const {
-    return hash_of(concat(plans_[turn.cell].config, design_.cells[turn.cell].id, study_.seed, turn.block, build_))
-        .substr(0, 16);
-  }
-
-  // Runs that ended; those that were skipped come again.
-  std::map<std::string, State> ended() const {
-    std::map<std::string, State> ends;
-    for (const Value& line : lines_)
-      if (line.find("event")->as_string() == "end")
-        ends[line.find("run")->as_string()] = state_called(line.find("state")->as_string());
-    std::erase_if(ends, [](const auto& end) { return end.second == State::skipped; });
-    return ends;
+    return run_id_of(plans_[turn.cell].config, design_.cells[turn.cell].id, study_.seed, turn.block, build_);
   }
 
   void run_turns() {
     const std::vector<Turn> order = order_of(design_.cells.size(), study_.repeats.most, study_.seed);
-    const std::map<std::string, State> done = ended();
+    const std::map<std::string, State> done = ended_runs(lines_);
     left_ = static_cast<int64_t>(
         std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
     progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()), study_.repeats.until > 0);
@@ -208,6 +232,16 @@ class Runner {
     return folder;
   }
 
+  std::optional<int64_t> seed_of(const Turn& turn) const {
+    return study_.seed_per_repeat ? std::optional(static_cast<int64_t>(study_.seed) + turn.block) : std::nullopt;
+  }
+
+  std::set<std::string> metrics() const {
+    std::set<std::string> names;
+    for (const Outcome& outcome : study_.outcomes) names.insert(outcome.metric);
+    return names;
+  }
+
   void run_one(Value line, const Turn& turn) {
     const std::string folder = new_folder(turn);
     Value begin = line;
@@ -220,6 +254,8 @@ class Runner {
                                   .folder = folder,
                                   .timeout_s = study_.timeout_s,
                                   .memory_limit = study_.memory_limit,
+                                  .seed = seed_of(turn),
+                                  .figures = metrics(),
                                   .meter = meter_.any() ? &meter_ : nullptr,
                                   .tick = [this](double now_s, int64_t step) { progress_.tick(now_s, step); }});
     for (const Value::Member& m : end.line.members()) line.set(m.key, m.value);
@@ -229,6 +265,7 @@ class Runner {
     spent_s_ += end.wall_s;
     progress_.end_run(end.wall_s), progress_.ended(turn.cell, state_called(line.find("state")->as_string()));
     tell(line, turn, end.wall_s);
+    if (design_.cells[turn.cell].is_reference) check_has_outcomes(line, study_.outcomes, study_.path);
   }
 
   [[noreturn]] void stop_for_disk(Value line) {
@@ -255,17 +292,6 @@ class Runner {
     say(text + formatted("  (%.1f s)", wall_s));
   }
 
-  // Mean seconds of the runs that an earlier start of this study has done; 0: none.
-  double known_wall_s() const {
-    std::error_code unknown;
-    if (!fs::exists(study_.output_dir + "/ledger.jsonl", unknown)) return 0;
-    double sum = 0;
-    int64_t runs = 0;
-    for (const Value& line : read_ledger(study_.output_dir))
-      if (const Value* const wall = line.find("wall_s")) sum += wall->as_double(), ++runs;
-    return runs > 0 ? sum / static_cast<double>(runs) : 0;
-  }
-
   const StudyFile& study_;
   const RunRequest& request_;
   const Design design_;
@@ -274,6 +300,8 @@ class Runner {
   std::vector<CellPlan> plans_;
   std::vector<Value> lines_;
   Ledger* ledger_ = nullptr;
+  Value head_;
+  bool grows_ = false;
   EnergyMeter meter_;
   Progress progress_;
   int64_t left_ = 0;

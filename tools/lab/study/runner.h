@@ -10,7 +10,7 @@ namespace drivetrain::study {
 struct RunRequest {
   std::string program;        // the path of `drivetrain`
   std::string hardware = {};  // for planned times, instead of the study's own
-  bool plan_only = false, resume = false, json = false;
+  bool plan_only = false, resume = false, grow = false, json = false;
 };
 
 // The exit code: 0, or 130 or 143 where a signal ended it before its last run. Throws Error.

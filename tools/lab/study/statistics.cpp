@@ -105,6 +105,14 @@ Summary summary_of(const std::vector<double>& values) {
   return summary;
 }
 
+Summary positive_summary_of(const std::vector<double>& values) {
+  Summary summary = summary_of(values);
+  if (!summary.confidence || summary.mean <= 0) return summary;
+  const double factor = std::exp((summary.confidence->high - summary.mean) / summary.mean);
+  summary.confidence = Interval{summary.mean / factor, summary.mean * factor};
+  return summary;
+}
+
 std::optional<double> paired_t(const std::vector<double>& differences) {
   if (differences.size() < 2) return std::nullopt;
   const double n = static_cast<double>(differences.size()), variance = variance_of(differences);
@@ -124,7 +132,7 @@ Paired paired_of(std::vector<double> differences, double trim) {
   std::fill(differences.begin(), begin, *begin), std::fill(end, differences.end(), *(end - 1));
   const double deviation = std::sqrt(variance_of(differences)), kept = static_cast<double>(left),
                error = deviation * std::sqrt(static_cast<double>(n)) / kept;
-  result.sd = error * std::sqrt(static_cast<double>(n));
+  result.sd = error * std::sqrt(static_cast<double>(n)), result.degrees = kept - 1;
   const double half = math::quantile(math::complement(math::students_t(kept - 1), 0.025)) * error;
   result.confidence = Interval{result.mean - half, result.mean + half};
   if (error > 0) result.p = two_sided_t(result.mean / error, kept - 1);
@@ -183,8 +191,7 @@ double shown_by(int64_t n, double sd, double level, double trim) {
   return high * sd;
 }
 
-double sd_at_most(double sd, int64_t n, double trim) {
-  const double degrees = degrees_of(n, trim);
+double sd_at_most(double sd, double degrees) {
   return sd * std::sqrt(degrees / math::quantile(math::chi_squared(degrees), 1 - kSure));
 }
 

@@ -19,6 +19,9 @@ struct Summary {
   std::optional<Interval> confidence;  // 95 % of the mean, Student's t
 };
 Summary summary_of(const std::vector<double>& values);
+// Of values above 0: the interval is that of the mean's logarithm (by its first derivative), so that it never goes
+// below 0; with little variation it is Student's.
+Summary positive_summary_of(const std::vector<double>& values);
 
 double median_of(std::vector<double> values);              // 0 of none
 double quantile_of(std::vector<double> values, double q);  // linear between neighbours
@@ -35,7 +38,7 @@ std::optional<double> mann_whitney(const std::vector<double>& a, const std::vect
 // varies, times the root of n.
 struct Paired {
   int n = 0;
-  double mean = 0, sd = 0;
+  double mean = 0, sd = 0, degrees = 0;  // of freedom; 0: too few pairs
   std::optional<Interval> confidence;
   std::optional<double> p;
 };
@@ -47,8 +50,8 @@ Paired paired_of(std::vector<double> differences, double trim);
 int64_t pairs_needed(double difference, double sd, double level, double trim = 0);
 // The smallest true mean that n pairs show with that power. n from 2.
 double shown_by(int64_t n, double sd, double level, double trim = 0);
-// Paired's `sd` of n pairs is a guess. In four of five cases the true one is below this bound (chi-square).
-double sd_at_most(double sd, int64_t n, double trim = 0);
+// Paired's `sd` is a guess. In four of five cases the true one is below this bound (chi-square).
+double sd_at_most(double sd, double degrees);
 
 // Holm's correction of several p-values, in the same order.
 std::vector<double> holm(const std::vector<double>& p_values);

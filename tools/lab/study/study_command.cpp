@@ -7,6 +7,9 @@
 
 #include "base/printable.h"
 #include "study/compare.h"
+#include "study/merge.h"
+#include "study/records.h"
+#include "study/report.h"
 #include "study/runner.h"
 
 namespace drivetrain::study {
@@ -15,8 +18,8 @@ namespace {
 int compare(const cli::Arguments& arguments) {
   if (arguments.plain().size() != 3)
     throw fail(ErrorCode::config, "study compare: needs the folders of two studies: drivetrain study compare A B");
-  if (arguments.has("--plan") || arguments.has("--resume"))
-    throw fail(ErrorCode::config, "study compare: --plan and --resume go with a study's file");
+  if (arguments.has("--plan") || arguments.has("--resume") || arguments.has("--grow"))
+    throw fail(ErrorCode::config, "study compare: --plan, --resume and --grow go with a study's file");
   std::cout << compare_text({.a = arguments.plain()[1],
                              .b = arguments.plain()[2],
                              .any_environment = arguments.has("--any-environment"),
@@ -24,7 +27,37 @@ int compare(const cli::Arguments& arguments) {
   return 0;
 }
 
+int merge(const cli::Arguments& arguments) {
+  if (arguments.plain().size() != 3 || !arguments.has("--into"))
+    throw fail(ErrorCode::config,
+               "study merge: needs the folders of two studies and one for both: drivetrain study merge A B --into C");
+  if (arguments.has("--plan") || arguments.has("--resume") || arguments.has("--grow") || arguments.has("--json") ||
+      arguments.has("--any-environment"))
+    throw fail(ErrorCode::config, "study merge: --into is its only option");
+  std::cout << printable(merge_studies({arguments.plain()[1], arguments.plain()[2], arguments.text("--into")}));
+  return 0;
+}
+
+// What has run, again, by this version; nothing runs.
+int report(const cli::Arguments& arguments) {
+  if (arguments.plain().size() != 2)
+    throw fail(ErrorCode::config, "study report: needs the folder of a study: drivetrain study report FOLDER");
+  if (arguments.has("--plan") || arguments.has("--resume") || arguments.has("--grow") || arguments.has("--json") ||
+      arguments.has("--any-environment") || arguments.has("--into"))
+    throw fail(ErrorCode::config, "study report: --reference is its only option");
+  const std::string& folder = arguments.plain()[1];
+  StudyRecord study = records_of(read_ledger(folder), folder);
+  if (arguments.has("--reference")) choose_reference(study, arguments.text("--reference"));
+  write_report(study);
+  std::cout << printable("report: " + folder + "/report.html\n");
+  return 0;
+}
+
 int run(const cli::Arguments& arguments) {
+  if (arguments.plain().front() == "report") return report(arguments);
+  if (arguments.has("--reference")) throw fail(ErrorCode::config, "study: --reference goes with report");
+  if (arguments.plain().front() == "merge") return merge(arguments);
+  if (arguments.has("--into")) throw fail(ErrorCode::config, "study: --into goes with merge");
   if (arguments.plain().front() == "compare") return compare(arguments);
   if (arguments.plain().size() > 1)
     throw fail(ErrorCode::config, "study: takes one file, found ", shown(arguments.plain()[1]), " too");
@@ -32,6 +65,7 @@ int run(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config, "study: --any-environment goes with compare, and --json with --plan or compare");
   RunRequest request{.program = std::filesystem::read_symlink("/proc/self/exe").string()};
   request.plan_only = arguments.has("--plan"), request.resume = arguments.has("--resume");
+  request.grow = arguments.has("--grow");
   request.json = arguments.has("--json");
   if (arguments.has("--hardware")) request.hardware = arguments.text("--hardware");
   return run_study(read_study(arguments.plain().front()), request);

@@ -14,11 +14,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kKeys = {
-    "name",        "base",    "set",     "factors",    "rows",     "cross",       "fraction",           "constraints",
-    "reference",   "repeats", "warmup",  "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
-    "environment", "hosts",   "gate",    "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
-    "figure",      "trim",    "hardware"};
+const std::vector<std::string> kKeys = {"name",
+                                        "base",
+                                        "set",
+                                        "factors",
+                                        "rows",
+                                        "cross",
+                                        "fraction",
+                                        "constraints",
+                                        "reference",
+                                        "repeats",
+                                        "warmup",
+                                        "seed",
+                                        "budget_s",
+                                        "keep",
+                                        "timeout_s",
+                                        "world_size",
+                                        "environment",
+                                        "hosts",
+                                        "gate",
+                                        "output_dir",
+                                        "about",
+                                        "peak_tflops",
+                                        "memory_limit_bytes",
+                                        "noise_cell",
+                                        "figure",
+                                        "trim",
+                                        "hardware",
+                                        "outcome",
+                                        "seed_per_repeat"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -152,12 +176,35 @@ void read_cross(const Value& study, StudyFile& file) {
     throw wrong(study, "the study has no cells: it needs \"factors\", with \"cross\", or \"rows\"");
 }
 
+// Cells that differ in what they learn are not gated by equal losses, unless the study says that they are equal.
 void read_gate(const Value& study, StudyFile& file) {
+  if (const Value* const outcome = study.find("outcome")) file.outcomes = outcomes_of(*outcome), file.gate = 0;
   const Value* const gate = study.find("gate");
   if (gate && gate->is_bool() && !gate->as_bool())
     file.gate = 0;
-  else
+  else if (gate)
     file.gate = real(study, "gate", file.gate);
+}
+
+// The seed is the study's then, and no cell's.
+void read_seeds(const Value& study, StudyFile& file) {
+  file.seed = static_cast<uint64_t>(whole(study, "seed", 1, 0, int64_t{1} << 52));
+  const Value* const per_repeat = study.find("seed_per_repeat");
+  if (!per_repeat) return;
+  if (!per_repeat->is_bool())
+    throw wrong(*per_repeat, concat("\"seed_per_repeat\" is true or false, found ", shown_value(*per_repeat)));
+  file.seed_per_repeat = per_repeat->as_bool();
+  if (!file.seed_per_repeat) return;
+  std::vector<Change> changes = file.set;
+  const auto add = [&](const std::vector<Change>& more) { changes.insert(changes.end(), more.begin(), more.end()); };
+  for (const Factor& factor : file.factors)
+    for (const Level& level : factor.levels) add(level.changes);
+  for (const Row& row : file.rows) add(row.changes);
+  for (const Change& change : changes)
+    if (change.key == "seed")
+      throw wrong(*per_repeat,
+                  "\"seed_per_repeat\" and a change of \"seed\" both decide over the runs' seed\n   leave one of them "
+                  "out: with it repeat n has the seed \"seed\" + n - 1 in every cell");
 }
 
 void read_places(const Value& study, StudyFile& file) {
@@ -192,7 +239,7 @@ StudyFile read_study(const std::string& path) {
   file.keep = keep.empty() ? Keep::nothing : keep == "global_batch" ? Keep::global_batch : Keep::tokens_per_rank;
   read_figure(study, file.warmup);
   file.repeats = repeats_of(study);
-  file.seed = static_cast<uint64_t>(whole(study, "seed", 1, 0, int64_t{1} << 52));
+  read_seeds(study, file);
   file.world_size = whole(study, "world_size", 1, 1, 1 << 20);
   file.memory_limit = whole(study, "memory_limit_bytes", 0, 1 << 20, int64_t{1} << 52);
   file.budget_s = real(study, "budget_s", 0);

@@ -8,6 +8,8 @@
 
 #include <drivetrain/value.h>
 
+#include "study/outcome.h"
+
 namespace drivetrain::study {
 
 // One key of a config, or of the launch: `world_size`, `hosts`, `environment.NAME`. No value: the key is absent.
@@ -83,12 +85,14 @@ struct StudyFile {
   std::string hosts;
   std::vector<std::string> environment;  // NAME=VALUE
   std::string output_dir;
-  double gate = 1e-3;        // largest relative difference of a loss; 0: losses are not compared
-  double trim = 0;           // of the blocks' differences, at each end, that a comparison sets aside
-  double peak_tflops = 0;    // of one rank; 0: no MFU
-  std::string hardware;      // a file, or the name of one, for planned times; "": none
-  int64_t memory_limit = 0;  // bytes of address space per process; 0: none
-  bool noise_cell = true;    // the reference a second time in every block
+  double gate = 1e-3;             // largest relative difference of a loss; 0: losses are not compared
+  std::vector<Outcome> outcomes;  // none: cells are compared by speed
+  bool seed_per_repeat = false;   // repeat n runs with the seed `seed` + n, the same in every cell
+  double trim = 0;                // of the blocks' differences, at each end, that a comparison sets aside
+  double peak_tflops = 0;         // of one rank; 0: no MFU
+  std::string hardware;           // a file, or the name of one, for planned times; "": none
+  int64_t memory_limit = 0;       // bytes of address space per process; 0: none
+  bool noise_cell = true;         // the reference a second time in every block
 };
 
 // Reads and checks a study file. Throws Error(config) with place and remedy.

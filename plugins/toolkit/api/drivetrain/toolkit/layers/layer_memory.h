@@ -3,6 +3,7 @@
 // elements, results in bytes. Thread: any.
 #pragma once
 
+#include <drivetrain/layers.h>
 #include <drivetrain/planned_memory.h>
 
 namespace drivetrain::layer_memory {
@@ -15,6 +16,8 @@ TensorSizes norm_statistics(const VisitShape& s, double tokens, bool rms);
 // ops::norm_again, or ops::norm: beside what it returns.
 TensorSizes norm_again(const VisitShape& s, double tokens, double columns);
 TensorSizes norm_backward(const VisitShape& s, double tokens, double columns);
+// ops::split_heads_backward of normed queries and keys; `columns` of q, k and v on this rank.
+TensorSizes qk_norm_backward(const VisitShape& s, const BlockSpec& block, double columns);
 // ops::activation and its backward; `in` columns, and whether a bias is added there.
 TensorSizes activation(const VisitShape& s, double tokens, double in, bool bias);
 TensorSizes activation_backward(const VisitShape& s, double tokens, double in, bool bias);

@@ -1,0 +1,193 @@
+// strategy/fused_block: each switch of a block's description, and some together as model families have them, against a
+// block of the same layers by autograd, with an attention by its formula.
+#include "conformance/strategy/memory.h"
+#include "support/plugin_under_test.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <limits>
+#include <map>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/random.h>
+#include <drivetrain/strategy.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
+
+#include "formula_block.h"
+
+namespace drivetrain {
+namespace {
+
+using namespace drivetrain::test;
+
+at::Tensor numbers(std::vector<int64_t> shape, const std::string& name, double std, at::ScalarType dtype) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  at::Tensor flat = at::empty({count}, at::TensorOptions(at::kFloat));
+  fill_normal(flat, 5, name, 0, std);
+  return flat.view(shape).to(dtype);
+}
+
+struct Passed {
+  bool fused = false;
+  double kept = 0, told = 0;  // bytes behind forward, and those that the plan counts
+  std::vector<std::string> names;
+  std::map<std::string, at::Tensor> tensors;  // output, gradients by name
+};
+
+Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, int64_t S = 5, bool cheap = false) {
+  const Host host;
+  const auto strategy = make_plugin<Strategy>(host, "fused_block", cheap ? "{}" : R"({"recompute_cheap": false})");
+  const Mesh mesh({}, 0, 1, nullptr);
+  const ModelFacts facts;
+  Builder builder{nullptr, std::make_shared<FormulaAttention>(), mesh, facts};
+  builder.layers = make_plain_layers(builder.attention());
+  if (fused) strategy->build(builder);
+  const UnitPtr unit = builder.layers->block(
+      spec, *builder.layers, [&]() -> UnitPtr { return std::make_shared<FormulaBlock>(spec, *builder.layers); });
+  builder.finish_attention();
+  Passed passed;
+  passed.fused = dynamic_cast<FormulaBlock*>(unit.get()) == nullptr;
+  for (const ParamPtr& param : unit->params()) {
+    passed.names.push_back(param->name);
+    at::Tensor value = numbers(param->layout.global_shape, param->name, 0.3, dtype);
+    if (param->init.kind == InitRule::Kind::ones) value.add_(1);
+    param->tensor = value.set_requires_grad(true);
+    param->grad = at::full(value.sizes(), std::numeric_limits<double>::quiet_NaN(), at::TensorOptions(dtype));
+    param->restart_grad();
+  }
+  OneVisit ctx(2, S, keep);
+  const auto input = [&](const char* name) {
+    return numbers({2, S, spec.hidden}, name, 1, dtype).set_requires_grad(true);
+  };
+  Saved saved;
+  const Tensors x = {input("residual"), input("delta")};
+  const int64_t before = CountedMemory::alive;
+  const Tensors y = unit->forward(x, ctx, saved);
+  const at::Tensor& delta = y.back();  // which the next unit adds and drops
+  passed.kept = static_cast<double>(CountedMemory::alive - before - delta.numel() * delta.element_size());
+  if (spec.parallel) passed.kept -= static_cast<double>(delta.numel() * delta.element_size());  // so is the residual
+  VisitShape shape;
+  shape.rows = 2, shape.tokens = shape.rank_tokens = static_cast<double>(2 * S), shape.dtype = dtype;
+  if (passed.fused) passed.told = unit->visit_memory(shape, [&](std::string_view) { return keep; })->kept.bytes();
+  const at::Tensor dy = numbers({2, S, spec.hidden}, "dy", 1, dtype);
+  const Tensors dx = unit->backward(y.size() == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
+  passed.tensors["output"] = y.size() == 2 ? at::add(y[0], y[1]) : y[0];
+  passed.tensors["dx"] = dx[0], passed.tensors["ddelta"] = dx[1];
+  for (const ParamPtr& param : unit->params()) passed.tensors[param->name] = param->grad;
+  return passed;
+}
+
+BlockSpec llama() {
+  BlockSpec s;
+  s.name = "block.0", s.hidden = 24, s.ffn = 40, s.heads = 4, s.kv_heads = 2, s.head_dim = 8;
+  s.rms = true, s.bias = s.qkv_bias = s.proj_bias = false, s.activation = "swiglu";
+  s.rotary = true, s.rotary_frequencies = {1, 0.3, 0.1, 0.03};
+  return s;
+}
+
+struct Switch {
+  const char* name;
+  void (*set)(BlockSpec&);
+};
+const Switch kSwitches[] = {
+    {"nothing", [](BlockSpec&) {}},
+    {"qk_norm head (Qwen3)", [](BlockSpec& s) { s.qk_norm = NormOver::head; }},
+    {"qk_norm head with biases", [](BlockSpec& s) { s.qk_norm = NormOver::head, s.qkv_bias = true; }},
+    {"qk_norm head without rotary", [](BlockSpec& s) { s.qk_norm = NormOver::head, s.rotary = false; }},
+    {"qk_norm heads", [](BlockSpec& s) { s.qk_norm = NormOver::heads; }},
+    {"partial rotary",
+     [](BlockSpec& s) {
+       s.rotary_frequencies = {1, 0.1, 0.03};
+     }},
+    {"rotary scale", [](BlockSpec& s) { s.rotary_scale = 1.3; }},
+    {"partial rotary behind norms",
+     [](BlockSpec& s) {
+       s.qk_norm = NormOver::head, s.rotary_frequencies = {1, 0.1}, s.rotary_scale = 0.7;
+     }},
+    {"offset", [](BlockSpec& s) { s.norm_offset = 1; }},
+    {"no gain", [](BlockSpec& s) { s.norm_gain = false; }},
+    {"layer norm without gain and bias", [](BlockSpec& s) { s.rms = s.norm_gain = s.norm_bias = false; }},
+    {"layer norm without bias", [](BlockSpec& s) { s.rms = s.norm_bias = false; }},
+    {"norms after", [](BlockSpec& s) { s.norms = NormPlacement::after; }},
+    {"norms both", [](BlockSpec& s) { s.norms = NormPlacement::both; }},
+    {"parallel", [](BlockSpec& s) { s.parallel = true; }},
+    {"parallel with norms after", [](BlockSpec& s) { s.parallel = true, s.norms = NormPlacement::after; }},
+    {"attention scale", [](BlockSpec& s) { s.attention_scale = 0.11; }},
+    {"softcap", [](BlockSpec& s) { s.attention_softcap = 1.5; }},
+    {"window", [](BlockSpec& s) { s.window = 2; }},
+    {"residual scale", [](BlockSpec& s) { s.residual_scale = 0.22; }},
+    {"proj bias", [](BlockSpec& s) { s.proj_bias = true; }},
+    {"biases of the MLP only", [](BlockSpec& s) { s.bias = true; }},
+    {"silu", [](BlockSpec& s) { s.activation = "silu", s.bias = true; }},
+    {"relu", [](BlockSpec& s) { s.activation = "relu"; }},
+    {"geglu", [](BlockSpec& s) { s.activation = "geglu"; }},
+    {"geglu_tanh", [](BlockSpec& s) { s.activation = "geglu_tanh"; }},
+    {"reglu", [](BlockSpec& s) { s.activation = "reglu"; }},
+    {"OLMo 2", [](BlockSpec& s) { s.norms = NormPlacement::after, s.qk_norm = NormOver::heads; }},
+    {"Gemma 2",
+     [](BlockSpec& s) {
+       s.norms = NormPlacement::both, s.norm_offset = 1, s.activation = "geglu_tanh", s.attention_scale = 0.2;
+       s.attention_softcap = 2, s.window = 3;
+     }},
+    {"Gemma 3",
+     [](BlockSpec& s) {
+       s.norms = NormPlacement::both, s.norm_offset = 1, s.activation = "geglu_tanh", s.qk_norm = NormOver::head;
+     }},
+};
+
+void compare(const Switch& one, at::ScalarType dtype, Keep keep, double tolerance) {
+  SCOPED_TRACE(concat(one.name, ", ", c10::toString(dtype), ", keep ", static_cast<int>(keep)));
+  BlockSpec spec = llama();
+  one.set(spec);
+  const Passed wanted = pass(spec, false, at::kDouble, Keep::all), found = pass(spec, true, dtype, keep);
+  ASSERT_FALSE(wanted.fused);
+  ASSERT_TRUE(found.fused) << "left to the model";
+  EXPECT_EQ(found.names, wanted.names);
+  for (const auto& [name, tensor] : wanted.tensors) {
+    ASSERT_TRUE(found.tensors.contains(name)) << name;
+    const at::Tensor difference = (found.tensors.at(name).to(at::kDouble) - tensor).abs();
+    EXPECT_LE(difference.max().item<double>(), tolerance * tensor.abs().max().item<double>()) << name;
+  }
+}
+
+TEST(FusedBlockSwitches, each_gives_the_numbers_of_a_plain_block_whatever_is_kept) {
+  for (const Switch& one : kSwitches)
+    for (const Keep keep : {Keep::all, Keep::input, Keep::nothing}) compare(one, at::kDouble, keep, 1e-12);
+}
+
+// Other code: kernels in place of LibTorch's operators.
+TEST(FusedBlockSwitches, each_follows_float64_in_float32) {
+  for (const Switch& one : kSwitches) compare(one, at::kFloat, Keep::all, 1e-5);
+}
+
+// Of the same shape; norms of queries and keys are of what is kept for attention anyway.
+TEST(FusedBlockSwitches, norms_of_queries_and_keys_keep_no_more_than_a_block_without) {
+  for (const bool cheap : {false, true}) {
+    BlockSpec spec = llama();
+    const double without = pass(spec, true, at::kFloat, Keep::all, 64, cheap).kept;
+    for (const NormOver over : {NormOver::head, NormOver::heads}) {
+      spec.qk_norm = over;
+      EXPECT_LE(pass(spec, true, at::kFloat, Keep::all, 64, cheap).kept, 1.01 * without);
+    }
+  }
+}
+
+TEST(FusedBlockSwitches, blocks_keep_the_bytes_that_they_tell_the_plan) {
+  for (const Switch& one : kSwitches)
+    for (const bool cheap : {false, true}) {
+      SCOPED_TRACE(concat(one.name, cheap ? ", cheap" : ""));
+      BlockSpec spec = llama();
+      one.set(spec);
+      const Passed found = pass(spec, true, at::kFloat, Keep::all, 64, cheap);
+      EXPECT_NEAR(found.kept, found.told, 0.03 * found.told);
+    }
+}
+
+}  // namespace
+}  // namespace drivetrain

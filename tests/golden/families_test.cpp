@@ -1,0 +1,90 @@
+// Tiny models of every family that model/gpt reads (tests/golden/make/families.py): twenty steps against PyTorch's, and
+// a folder that comes back as it was. Ranks are threads of this process.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/equal.h>
+
+#include <set>
+
+#include <drivetrain/error.h>
+#include <drivetrain/safetensors.h>
+#include <drivetrain/value.h>
+
+#include "golden/golden_config.h"
+#include "support/run_program.h"
+#include "support/train_threads.h"
+
+namespace drivetrain::test {
+namespace {
+
+const char* const kNames[] = {"gpt2",    "llama",     "llama_biases", "mistral",    "qwen2",   "qwen3",  "phi3",
+                              "olmo",    "olmo2",     "olmo3",        "smollm3",    "gemma",   "gemma2", "gemma3",
+                              "granite", "internlm2", "stablelm",     "starcoder2", "gpt_neox"};
+
+class GoldenFamily : public testing::TestWithParam<const char*> {
+ protected:
+  static Value config(const std::string& output) {
+    Value config = read_json_file(golden_folder("families/train.json"));
+    config.set("train_steps", 20);
+    config.set("model", parse_json("{\"type\": \"gpt\", \"params\": {\"from\": \"" + folder() + "\"}}", "test"));
+    config.set("dataset", parse_json("{\"type\": \"token_batches\", \"params\": {\"file\": \"" +
+                                         golden_folder("families/batches.safetensors") + "\"}}",
+                                     "test"));
+    config.set("attention", "standard");
+    config.set("output_dir", output);
+    return config;
+  }
+  static std::string folder() { return golden_folder(std::string("families/") + GetParam()); }
+};
+
+void expect_losses(const std::string& run, const Value& wanted, double tolerance) {
+  const std::vector<Value> metrics = read_metrics(run);
+  ASSERT_EQ(metrics.size(), wanted.items().size());
+  for (size_t i = 0; i < metrics.size(); ++i)
+    EXPECT_NEAR(metrics[i].find("loss")->as_double(), wanted.items()[i].as_double(), tolerance) << "step " << i + 1;
+}
+
+TEST_P(GoldenFamily, trains_as_in_pytorch_with_blocks_of_its_own_and_of_strategies) {
+  const Value curve = read_json_file(golden_folder("families/curve.json"));
+  const Value& wanted = *curve.find("float32")->find(GetParam())->find("loss");
+  for (const bool fused : {true, false}) {
+    SCOPED_TRACE(fused ? "fused_block" : "own blocks");
+    const TempFolder temporary;
+    Value own = config(temporary / "run");
+    if (!fused) own.set("fused_block", false);
+    run_threads(own, 1);
+    expect_losses(temporary / "run", wanted, curve.find("tolerance")->find("loss_abs")->as_double());
+  }
+}
+
+TEST_P(GoldenFamily, a_folder_comes_back_as_it_was) {
+  const TempFolder temporary;
+  Value still = config(temporary / "run");
+  still.set("train_steps", 1);
+  still.set("optimizer", parse_json(R"({"type": "AdamW", "params": {"lr": 0}})", "test"));
+  run_threads(still, 1);
+  const auto came = SafetensorsFile::open(folder() + "/model.safetensors"),
+             went = SafetensorsFile::open(temporary / "run/final/model.safetensors");
+  const std::vector<std::string> came_names = came.names(), went_names = went.names();
+  EXPECT_EQ(std::set<std::string>(came_names.begin(), came_names.end()),
+            std::set<std::string>(went_names.begin(), went_names.end()));
+  for (const std::string& name : came_names) {
+    if (!went.contains(name)) continue;
+    EXPECT_TRUE(at::equal(came.tensor(name), went.tensor(name))) << name;
+  }
+  // The same model for whoever reads it next.
+  Value again = config(temporary / "again");
+  again.set("train_steps", 1);
+  again.set(
+      "model",
+      parse_json(concat("{\"type\": \"gpt\", \"params\": {\"from\": \"", temporary / "run/final", "\"}}"), "test"));
+  run_threads(again, 1);
+  const Value curve = read_json_file(golden_folder("families/curve.json"));
+  EXPECT_NEAR(read_metrics(temporary / "again").at(0).find("loss")->as_double(),
+              curve.find("float32")->find(GetParam())->find("loss")->items()[0].as_double(), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenFamily, testing::ValuesIn(kNames), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace drivetrain::test

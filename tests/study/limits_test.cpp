@@ -1,0 +1,54 @@
+// Which cells end badly by their own plan.
+#include <gtest/gtest.h>
+
+#include <drivetrain/error.h>
+
+#include "study/limits.h"
+
+namespace drivetrain::study {
+namespace {
+
+struct Planned {
+  StudyFile study;
+  std::vector<Cell> cells;
+  std::vector<CellPlan> plans;
+
+  void add(const std::string& id, double bytes, double step_s) {
+    Cell cell;
+    cell.id = id;
+    cells.push_back(cell);
+    CellPlan plan;
+    plan.plan = parse_json(
+        concat(R"({"memory": {"on_device": {"bytes": )", bytes, R"(}}, "run": {"train_steps": 100}})"), "plan");
+    plan.resolved = parse_json(R"({"device": "cpu"})", "config");
+    plan.step_s = step_s;
+    plans.push_back(plan);
+  }
+  std::vector<std::string> lines() const { return expected_failures(study, cells, plans, 1e9); }
+};
+
+TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
+  Planned planned;
+  planned.study.timeout_s = 60, planned.study.repeats.most = 3;
+  planned.add("fits", 1e8, 0.5);
+  EXPECT_TRUE(planned.lines().empty());
+  planned.add("slow", 1e8, 0.7);
+  planned.add("large", 6e8, 0.1);
+  ASSERT_EQ(planned.lines().size(), 1u);
+  EXPECT_NE(planned.lines()[0].find("slow will end at its \"timeout_s\", 60 s"), std::string::npos);
+  planned.plans.back().world_size = 2;
+  ASSERT_EQ(planned.lines().size(), 2u);
+  EXPECT_NE(planned.lines()[1].find("large will be out of memory by its plan: 1.2 GB"), std::string::npos);
+  planned.plans.back().hosts = "hosts";
+  EXPECT_EQ(planned.lines().size(), 1u) << "this host's memory is nothing to ranks elsewhere";
+  planned.study.memory_limit = 500'000'000;
+  EXPECT_EQ(planned.lines().size(), 2u);
+  planned.plans.back().refusal = "no";
+  EXPECT_EQ(planned.lines().size(), 1u);
+  planned.study.budget_s = 100;
+  ASSERT_EQ(planned.lines().size(), 2u);
+  EXPECT_NE(planned.lines()[1].find("take 360 s"), std::string::npos) << planned.lines()[1];
+}
+
+}  // namespace
+}  // namespace drivetrain::study

@@ -1,0 +1,59 @@
+#include "generate/conversation.h"
+
+#include <filesystem>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/chat/chat_template.h>
+#include <drivetrain/toolkit/chat/chat_template_files.h>
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder in which a tokenizer's files lie. One that is named may be a file, or a plugin without files.
+std::vector<std::string> places(const std::string& folder, const std::string& tokenizer) {
+  std::error_code unknown;
+  if (tokenizer.empty() || !fs::exists(tokenizer, unknown)) return {folder, (fs::path(folder) / "final").string()};
+  const fs::path named(tokenizer);
+  return {fs::is_directory(named, unknown) ? tokenizer : fs::absolute(named).parent_path().string()};
+}
+
+}  // namespace
+
+struct ConversationWriter::Templates {
+  FolderTemplates folder;
+  // The template for conversations with tools may be another one.
+  ChatTemplate chosen(bool with_tools) const {
+    const NamedTemplate& named = folder.choose(with_tools);
+    return {named.text, named.where};
+  }
+};
+
+ConversationWriter::ConversationWriter(const std::string& folder, const std::string& tokenizer, bool chat) {
+  if (!chat) return;
+  const std::vector<std::string> all = places(folder, tokenizer);
+  for (const std::string& place : all) {
+    FolderTemplates found = read_folder_templates(place);
+    if (found.empty()) continue;
+    templates_ = std::make_shared<const Templates>(Templates{std::move(found)});
+    return;
+  }
+  throw fail(ErrorCode::config, "--chat: ", all.front(), " holds no chat template: neither chat_template.jinja nor ",
+             "\"chat_template\" in tokenizer_config.json\n   give the folder of a tokenizer that has one: --tokenizer ",
+             "FOLDER, or leave out --chat");
+}
+
+std::string ConversationWriter::write(const Prompt& prompt) const {
+  const ChatTemplate chosen = templates_->chosen(!prompt.tools.is_null());
+  ChatOptions options;
+  options.add_generation_prompt = true;
+  options.special_tokens = templates_->folder.special_tokens;
+  try {
+    return render_chat(chosen, prompt.messages, prompt.tools, options).text;
+  } catch (const Error& e) {
+    throw Error(e.code(), prompt.where + ": " + e.what());
+  }
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,86 @@
+#include "generate/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <drivetrain/error.h>
+#include <drivetrain/model.h>
+
+#include "generate/text_tokens.h"
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A Hugging Face folder; empty: there is none.
+std::string weights_folder(const std::string& folder) {
+  std::error_code unknown;
+  for (const fs::path& path : {fs::path(folder), fs::path(folder) / "final"})
+    if (fs::exists(path / "config.json", unknown)) return fs::absolute(path).string();
+  return {};
+}
+
+// Of a run that has not written final weights.
+ModelSource newest_checkpoint(const std::string& folder, const Value& recorded) {
+  std::error_code unknown;
+  const fs::path checkpoints = fs::path(folder) / "checkpoints";
+  if (recorded.is_null() || !fs::is_directory(checkpoints, unknown))
+    throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
+               "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
+  return {recorded, fs::absolute(checkpoints).string()};
+}
+
+bool is_installed(const Registry& registry, const std::string& model) {
+  const std::vector<std::string> names = registry.names(Model::kKind);
+  return std::find(names.begin(), names.end(), model) != names.end();
+}
+
+// A model that reads folders is told where its own is: whatever it says of the shape stands there, too.
+bool reads_folders(const Registry& registry, const std::string& model) {
+  return registry.options(Model::kKind, model).find("from") != nullptr;
+}
+
+Value from_folder(const std::string& weights) { return Value::Object{{"from", weights}}; }
+
+// {"type", "params"} of resolved.json; null: the folder is no run's, or the run was older.
+Value recorded_section(const std::string& folder) {
+  const Value config = run_config(folder);
+  const Value* const model = config.find("model");
+  const Value* const type = model ? model->find("type") : nullptr;
+  return type && type->is_string() ? *model : Value();
+}
+
+// The keys of config.json that are options of the plugin.
+Value options_in(const Value& config, const OptionTable& table) {
+  Value params = Value::object();
+  for (const Value::Member& member : config.members())
+    if (table.find(member.key)) params.set(member.key, member.value);
+  return params;
+}
+
+Value section_of(const std::string& type, Value params) {
+  return Value::Object{{"type", type}, {"params", std::move(params)}};
+}
+
+}  // namespace
+
+ModelSource model_source(const std::string& folder, const Registry& registry) {
+  const std::string weights = weights_folder(folder);
+  const Value recorded = recorded_section(folder);
+  if (weights.empty()) return newest_checkpoint(folder, recorded);
+  if (!recorded.is_null()) {
+    const std::string& type = recorded.find("type")->as_string();
+    if (reads_folders(registry, type)) return {section_of(type, from_folder(weights)), ""};
+    return {recorded, weights};
+  }
+  const Value config = read_json_file((fs::path(weights) / "config.json").string());
+  const Value* const type = config.find("model_type");
+  if (!type || !type->is_string() || !is_installed(registry, type->as_string()) ||
+      reads_folders(registry, type->as_string()))
+    return {from_folder(weights), ""};
+  return {section_of(type->as_string(), options_in(config, registry.options(Model::kKind, type->as_string()))),
+          weights};
+}
+
+}  // namespace drivetrain

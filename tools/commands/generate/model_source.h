@@ -1,0 +1,22 @@
+// Which plugin makes the model of a folder, and from where it gets its weights. Main thread.
+#pragma once
+
+#include <string>
+
+#include "internal.h"
+#include "plugin/registry.h"
+
+namespace drivetrain {
+
+struct ModelSource {
+  Value section;        // "model" of a config
+  std::string weights;  // read by the plugin's own rules; empty: the section names the folder itself
+};
+
+// `folder`: a run folder, of which resolved.json says which plugin made the model (its weights are in final/, or, where
+// there is none yet, in the newest checkpoint), or a Hugging Face folder. Of the latter the default plugin reads
+// config.json, unless its model_type is the name of an installed plugin, which then gets the keys of config.json that
+// are its options. Error(config) for a folder that holds no model.
+DRIVETRAIN_INTERNAL ModelSource model_source(const std::string& folder, const Registry& registry);
+
+}  // namespace drivetrain

@@ -1,0 +1,250 @@
+"""Several ranks on one GPU, at most four at a time: runs beside the CPU's losses, one set of bits, lost ranks, a resume over
+another number of ranks. Counts, losses and bits are what this shows: ranks that share a GPU take turns, so times tell nothing."""
+import ctypes
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+
+import runs
+from machine import Failed, NotRun, files_of, losses_of, merged, read_losses, start_of
+
+SHARES_FROM = 23000  # of NCCL, as it tells its version
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+FLOAT32, BF16 = 1e-5, 2e-2  # how far losses may be from the CPU's on one rank, relative
+
+SMALL = merged(runs.SMALL, {"train_steps": 6, "train_batch_size": 8, "attention": "standard", "model": {"params": {"num_layers": 4}}})
+LLAMA = {"model": {"params": {"num_query_groups": 2, "normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope",
+                              "add_bias": False, "untie_embeddings_and_output_weights": True}}}
+HALF = {"bf16": {"enabled": True}}
+EAGER, RECORDED = {"capture": False}, {"capture": True}
+
+
+def zero(stage, **more):
+    small = {"stage3_param_persistence_threshold": 1000} if stage == 3 else {}
+    return {"zero_optimization": {"stage": stage, **small, **more}, **EAGER}
+
+
+def fsdp(**params):
+    return {"data_parallel": {"type": "fsdp", "params": params}, **EAGER}
+
+
+def tp(size, **more):
+    return {"tensor_parallel": {"size": size, **more}, **EAGER}
+
+
+def pipeline(kind, stages, **more):
+    return {"pipeline": {"type": kind, "params": {"stages": stages, **more}}, "train_micro_batch_size_per_gpu": 1, **EAGER}
+
+
+def context(kind, size):
+    return {"context_parallel": {"type": kind, "params": {"size": size}}, **EAGER}
+
+
+def both(*parts):
+    whole = {}
+    for part in parts:
+        whole = merged(whole, part)
+    return whole
+
+
+OFFLOADED = {"offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
+# name: ranks, on both devices, on the GPU alone. The CPU has one rank and float32. Those of two ranks first: two of them run side
+# by side, and of four one at a time.
+TABLE = {
+    "ddp": (2, {}, EAGER),
+    "ddp, accumulation of 2": (2, {}, both(EAGER, {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2})),
+    "ddp, recorded": (2, {}, RECORDED),
+    "ddp, bfloat16": (2, {}, both(EAGER, HALF)),
+    "ddp, bfloat16, recorded": (2, {}, both(RECORDED, HALF)),
+    "zero 1": (2, {}, zero(1)),
+    "zero 2": (2, {}, zero(2)),
+    "zero 3": (2, {}, zero(3)),
+    "fsdp": (2, {}, fsdp()),
+    "zero 3, offload_param, offload_optimizer": (2, {}, zero(3, **OFFLOADED)),
+    "zero 2, offload_optimizer, bfloat16": (2, {}, both(zero(2, offload_optimizer={"device": "cpu"}), HALF)),
+    "zero 3, bfloat16, recompute full": (2, {}, both(zero(3), HALF, {"activation_checkpointing": "full"})),
+    "tp": (2, {}, tp(2)),
+    "tp, recorded": (2, {}, both(tp(2), RECORDED)),
+    "tp, sequence parallel": (2, {}, tp(2, sequence_parallel=True)),
+    "tp, sequence parallel, Llama shape, bfloat16": (2, LLAMA, both(tp(2, sequence_parallel=True), HALF)),
+    "gpipe": (2, {}, pipeline("gpipe", 2)),
+    "1F1B": (2, {}, pipeline("one_f_one_b", 2)),
+    "interleaved": (2, {}, pipeline("interleaved", 2, chunks=2)),
+    "zero bubble": (2, {}, pipeline("zero_bubble_h1", 2)),
+    "ring": (2, {}, context("ring", 2)),
+    "ulysses": (2, {}, context("ulysses", 2)),
+    "ring, flash, bfloat16": (2, {}, both(context("ring", 2), HALF, {"attention": "flash"})),
+    "ddp, 4 ranks": (4, {}, EAGER),
+    "zero 1 in groups of 2": (4, {}, zero(1, group_size=2)),
+    "zero 2, 4 ranks": (4, {}, zero(2)),
+    "zero 3, 4 ranks": (4, {}, zero(3)),
+    "zero 3, hpZ": (4, {}, zero(3, zero_hpz_partition_size=2)),
+    "fsdp, hybrid": (4, {}, fsdp(shard_group_size=2)),
+    "1F1B, 4 stages": (4, {}, pipeline("one_f_one_b", 4)),
+    "gpipe, 4 stages": (4, {}, pipeline("gpipe", 4)),
+    "tp 2, pp 2": (4, {}, both(tp(2), pipeline("one_f_one_b", 2))),
+    "tp 2, zero 3, dp 2": (4, {}, both(tp(2), zero(3))),
+    "pp 2, zero 2, dp 2": (4, {}, both(pipeline("one_f_one_b", 2), zero(2))),
+    "ring 2, fsdp, dp 2": (4, {}, both(context("ring", 2), fsdp())),
+}
+SAME_BITS = {"ddp": EAGER, "zero 1": zero(1), "zero 3": zero(3), "fsdp": fsdp()}
+DETERMINISTIC = {"communicator": {"type": "nccl", "params": {"deterministic": True}}}
+SAVED = {"checkpoint_policy": {"type": "every", "params": {"steps": 3}}}
+ENDLESS = {"train_steps": 1000000, "monitors": {"type": "jsonl"}}
+# name: config, signal, rank, exit code, most seconds from the signal to the end.
+LOST = {
+    "SIGKILL of a rank, ddp": (EAGER, signal.SIGKILL, 1, 137, 10),
+    "SIGKILL of a rank, 1F1B": (pipeline("one_f_one_b", 2), signal.SIGKILL, 1, 137, 10),
+    "SIGSTOP of rank 0, ddp": (both(EAGER, {"rendezvous_timeout_s": 12}), signal.SIGSTOP, 0, 5, 40),
+}
+
+
+def on_cpu(name):
+    return merged(SMALL, TABLE[name][1])
+
+
+def on_gpu(more):
+    return dict(merged(SMALL, more), device="cuda")
+
+
+def configs():
+    """(name, ranks, config) of all that this stage runs."""
+    for name, (ranks, alike, there) in TABLE.items():
+        yield name, ranks, on_gpu(both(alike, there))
+        yield f"{name}, CPU", 1, on_cpu(name)
+    for name, more in SAME_BITS.items():
+        yield f"bits of {name}", 2, on_gpu(both(more, DETERMINISTIC))
+    for name, ranks, config in resumed_configs():
+        yield name, ranks, config
+    for name, (more, *_) in LOST.items():
+        yield name, 2, on_gpu(both(more, ENDLESS))
+
+
+def library(machine):
+    """(version, path) of the NCCL that runs take: DRIVETRAIN_NCCL, else LibTorch's."""
+    given = os.environ.get("DRIVETRAIN_NCCL")
+    path = pathlib.Path(given) if given else machine.torch and machine.torch.parent / "nvidia/nccl/lib/libnccl.so.2"
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError) as e:
+        raise Failed(f"the NCCL of these runs cannot be asked for its version: {e}") from None
+    return version.value, path
+
+
+def check_library(machine):
+    if machine.dry:
+        return "ncclGetVersion"
+    version, path = library(machine)
+    return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100} of {path}"
+
+
+def environment_for(machine, ranks):
+    """Where there are as many GPUs as ranks, each has its own; else they share, which wants an NCCL that lets them."""
+    if machine.dry or len(machine.gpus) >= ranks:
+        return {}
+    version, path = library(machine)
+    if version < SHARES_FROM:
+        raise NotRun(f"{ranks} ranks on {len(machine.gpus)} GPU need NCCL 2.30 or newer, and {path} is {version // 10000}."
+                     f"{version // 100 % 100}; DRIVETRAIN_NCCL=PATH names another")
+    return SHARED
+
+
+def check_row(machine, name, kept):
+    ranks, alike, there = TABLE[name]
+    config, reference = on_gpu(both(alike, there)), on_cpu(name)
+    if machine.dry:
+        return f"drivetrain launch -n {ranks} CONFIG"
+    environment = environment_for(machine, ranks)
+    expected = runs.reference(machine, name, reference, kept)
+    found = losses_of(machine, name, config, 90, ranks, environment=environment)
+    return compared(expected, found, BF16 if "bf16" in config else FLOAT32)
+
+
+def compared(expected, found, tolerance):
+    difference = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
+    if not difference < tolerance:
+        raise Failed(f"losses differ by {difference:.1e} of their value, allowed {tolerance:.0e}: cpu {expected}, here {found}")
+    return f"{len(found)} steps, losses within {difference:.1e} of the CPU's"
+
+
+def check_bits(machine):
+    if machine.dry:
+        return "drivetrain launch -n 2 CONFIG, four times"
+    environment, found = environment_for(machine, 2), {}
+    for name, more in SAME_BITS.items():
+        found[name] = losses_of(machine, f"bits of {name}", on_gpu(both(more, DETERMINISTIC)), 90, 2, environment=environment)
+    if len({tuple(losses) for losses in found.values()}) != 1:
+        raise Failed(f"{len(found)} ways have several sets of bits: {found}")
+    return f"{', '.join(found)}: one set of bits"
+
+
+def resumed_configs():
+    yield "resumed over 4 ranks, before", 2, on_gpu(both(zero(3), SAVED))
+    yield "resumed over 4 ranks", 4, on_gpu(both(fsdp(), SAVED))
+
+
+def check_resumed(machine, kept):
+    (name, _, first), (_, _, second) = resumed_configs()
+    if machine.dry:
+        return "drivetrain launch -n 4 CONFIG --resume step-00000003"
+    environment = environment_for(machine, 4)
+    expected = runs.reference(machine, name, SMALL, kept)
+    losses_of(machine, name, first, 90, 2, environment=environment)
+    folder, file = files_of(machine, name)
+    (folder / "metrics.jsonl").rename(folder / "before.jsonl")
+    file.write_text(json.dumps(dict(second, output_dir=str(folder))))
+    machine.output(f"{name} again", [*start_of(machine, 4), file, "--resume", "step-00000003"], 90, environment)
+    return "zero 3 on 2, then fsdp on 4: " + compared(expected[3:], read_losses(folder), FLOAT32)
+
+
+def rank_process(launcher, rank):
+    """The process of a rank among those that a launcher has begun, or None."""
+    parents, mine = {}, []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    mine.append(int(entry.name))
+        except OSError:  # it has ended meanwhile
+            pass
+    for pid in sorted(mine):
+        above = pid
+        while above in parents and above != launcher:
+            above = parents[above]
+        if above == launcher:
+            return pid
+    return None
+
+
+def check_lost(machine, name):
+    more, sent, rank, code, most_s = LOST[name]
+    config = on_gpu(both(more, ENDLESS))
+    if machine.dry:
+        return f"drivetrain launch -n 2 CONFIG, {sent.name} to rank {rank}"
+    environment = environment_for(machine, 2)
+    folder, file = files_of(machine, name)
+    file.write_text(json.dumps(dict(config, output_dir=str(folder))))
+    sent_at = []
+
+    def send(process):
+        metrics, pid = folder / "metrics.jsonl", None
+        while process.poll() is None and not pid:
+            time.sleep(0.1)
+            if metrics.is_file() and metrics.read_text().count("\n") >= 2:
+                pid = rank_process(process.pid, rank)
+        if pid:
+            sent_at.append(time.monotonic())
+            os.kill(pid, sent)
+
+    found, out, err = machine.run(name, [*start_of(machine, 2), file], 90, environment, during=send)
+    if not sent_at:
+        raise Failed(f"rank {rank} was not found while the run went on; exit {found}: {(err or out).strip()[-200:]}")
+    took = time.monotonic() - sent_at[0]
+    if found != code or took > most_s or not re.search(rf"\brank {rank}\b", out + err):
+        raise Failed(f"exit {found} after {took:.1f} s, wanted {code} within {most_s} s and rank {rank} named: {(err or out).strip()[-300:]}")
+    return f"exit {found} after {took:.1f} s, rank {rank} named"
