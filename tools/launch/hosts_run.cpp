@@ -216,15 +216,27 @@ void HostsRun::turn(double most_s) {
   if (own_agent_ && own_agent_->is_to_start()) own_agent_->start(signals_);
   const double passed = now() - last_turn_;
   last_turn_ = now();
+  std::vector<Member*> open;
   for (Member& member : members_) {
-    const bool was_open = member.connection->is_open();
+    if (member.connection->is_open()) open.push_back(&member);
     member.connection->flush();
-    for (const Message& message : member.connection->receive(passed)) take(member, message);
-    if (was_open && !member.connection->is_open() && !member.said_bye && !member.lost) note_no_connection(member);
+    receive(member, passed);
+  }
+  const auto is_closed = [](const Member* member) { return !member->connection->is_open(); };
+  // Why an agent ended may stand in the words of another one, which came before: MPI ends all tasks when one fails.
+  if (std::any_of(open.begin(), open.end(), is_closed))
+    for (Member* const member : open) receive(*member, 0);
+  for (Member* const member : open)
+    if (is_closed(member) && !member->said_bye && !member->lost) note_no_connection(*member);
+  for (Member& member : members_) {
     if (started_ && !member.said_bye && !member.lost && member.connection->silent_s() > kSilenceS)
       lose(member, "its agent has said nothing for " + seconds_text(kSilenceS));
   }
   turn_outlets();
+}
+
+void HostsRun::receive(Member& member, double passed_s) {
+  for (const Message& message : member.connection->receive(passed_s)) take(member, message);
 }
 
 // The channels are read all the same: they bring the ends of ranks, too.

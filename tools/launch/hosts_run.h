@@ -80,6 +80,7 @@ class HostsRun {
   int all_answer(const std::function<bool(const Member&)>& done, double within_s, const std::string& what);
   int report_problems() const;
   void turn(double most_s);
+  void receive(Member& member, double passed_s);
   void turn_outlets();
   void take(Member& member, const Message& message);
   void greet(Member& member, const Message& message);

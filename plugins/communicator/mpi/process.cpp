@@ -30,7 +30,7 @@ Process& process() {
 }
 
 // The rank that failed ends the others, so that mpirun returns its exit code; they do the same, should it be stuck.
-constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
+constexpr auto kCauseEndsFirst = std::chrono::seconds(3);
 
 // Another rank may still write its part of what the run leaves, and it is ended when this one leaves; a day's work is
 // not lost for an hour's waiting.
