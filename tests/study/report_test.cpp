@@ -8,6 +8,7 @@
 
 #include "planted_study.h"
 #include "study/charts.h"
+#include "study/design.h"
 #include "study/report.h"
 
 namespace drivetrain::study {
@@ -130,6 +131,44 @@ TEST(Report, a_level_of_any_characters_is_shown_as_it_is) {
   const Analysis analysis = analysis_of(study);
   EXPECT_NE(begin_of_rows(study, analysis, {1}, "speed").find("a 3 %%, b 0"), std::string::npos)
       << "gnuplot takes it for a format";
+}
+
+TEST(Report, long_labels_are_whole_and_differences_alone) {
+  StudyRecord study = planted();
+  std::string level;
+  for (int i = 0; i < 20; ++i) level += (i > 0 ? " word" : "word") + std::to_string(i);
+  for (CellRecord& cell : study.cells) cell.levels.emplace_back("same", "everywhere");
+  study.cells[1].levels[0].second = level;
+  study.cells[1].id = file_name("a=" + level + ",b=0,same=everywhere");
+  const Analysis analysis = analysis_of(study);
+  const std::string label = tick(label_of(study.cells[1], study));
+  EXPECT_EQ(label.find("same"), std::string::npos) << label;
+  EXPECT_EQ(label.find("..."), std::string::npos) << label;
+  for (int i = 0; i < 20; ++i) EXPECT_NE(label.find("word" + std::to_string(i)), std::string::npos) << label;
+  std::istringstream lines(label);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 64u);
+  EXPECT_GT(lines_of(label), 2u);
+  EXPECT_EQ(tick(std::string(200, 'x')), std::string(200, 'x')) << "a word is not broken";
+  const std::string one = begin_of_rows(study, analysis, {0}, "speed"),
+                    two = begin_of_rows(study, analysis, {1}, "speed");
+  const auto height = [](const std::string& script) { return std::stoi(script.substr(script.find("1150,") + 5)); };
+  EXPECT_GT(height(two), height(one)) << "rows have room for all lines";
+}
+
+TEST(Report, cells_that_failed_are_crosses_with_words_and_no_bars) {
+  StudyRecord study = planted();
+  for (RunRecord& run : study.cells[1].runs) run.state = State::timeout;
+  const Analysis analysis = analysis_of(study);
+  std::string why;
+  const std::string mark = failure_mark("timeout", "graph 0.01", 2);
+  EXPECT_NE(mark.find("point pt 2"), std::string::npos) << mark;
+  const std::string script = speed_script(study, analysis, {0, 1, 4});
+  EXPECT_NE(script.find(failure_mark("timeout", "graph 0.01", 2)), std::string::npos) << script;
+  EXPECT_NE(script.find("another loss than the reference's"), std::string::npos) << "of the cell that is not ranked";
+  const std::string bars =
+      script.substr(script.find("$bars << EOD"),
+                    script.find("EOD\n", script.find("$bars << EOD") + 13) - script.find("$bars << EOD"));
+  EXPECT_EQ(std::count(bars.begin(), bars.end(), '\n'), 2) << bars;
 }
 
 TEST(Report, shares_energy_and_times_of_day_are_in_every_form_that_has_room) {

@@ -71,6 +71,9 @@ TEST_F(StudyFileTest, repeats_are_a_number_or_end_where_a_difference_would_be_sh
   expect_refused(begin + R"("repeats": {"untill": 0.03}})", {"no key \"untill\"", "did you mean \"until\""});
   expect_refused(begin + R"("repeats": {"until": 0.03}, "noise_cell": false})", {"counts repeats by the noise cell"});
   EXPECT_DOUBLE_EQ(read(begin + R"("trim": 0.2})").trim, 0.2);
+  EXPECT_DOUBLE_EQ(read(begin + R"("allow_load": 0.1})").allow_load, 0.1);
+  for (const char* load : {"0", "1.5", "true"})
+    expect_refused(begin + R"("allow_load": )" + load + "}", {"\"allow_load\" is the share of the host's CPU time"});
   expect_refused(begin + R"("trim": 0.5})", {"\"trim\" is at most 0.25"});
   expect_refused(begin + R"("figure": "mean"})", {"\"figure\" is", "found \"mean\""});
   expect_refused(begin + R"("figure": "p10", "warmup": {"rule": "first_steps"}})", {"leave \"figure\" out"});

@@ -238,6 +238,93 @@ def grown_and_merged(folder):
     check(said.returncode == 2 and "nothing is overwritten" in said.stderr, said.stderr)
 
 
+def disturbed(folder):
+    """A run whose line says more load than is allowed comes again, in a folder of its own; all of the host is allowed here,
+    so that this machine's own load decides nothing."""
+    study = Study(folder, allow_load=1, factors={"seed": [1, 2]}, gate=False)
+    study.run()
+    ends = study.events("end")
+    check(all(0 <= end["load"]["others"] <= 1 and end["load"]["average"] >= 0 for end in ends), ends)
+    ledger = study.output / "ledger.jsonl"
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    busy = next(line for line in lines if line["event"] == "end" and line["cell"] == "seed=2")
+    busy["load"]["others"] = 1.5
+    before = "".join(json.dumps(line) + "\n" for line in lines)
+    ledger.write_text(before)
+    study.run("--resume", says=["goes on: 1 of 2 runs are done"])
+    check(ledger.read_text().startswith(before) and len(study.events("end")) == 3, "not one run came again")
+    folders = {end["folder"] for end in study.events("end")}
+    check(len(folders) == 3 and all(Path(folder).exists() for folder in folders), folders)
+    counts = sorted((row["seed"] or row["cell"], row["counts"]) for row in rows_of(study))
+    check([count for _, count in counts].count("no") == 1 and len(counts) == 3, counts)
+    check("1 run under load left out of all figures" in (study.output / "report.md").read_text(), "it is not told")
+    study.run("--resume")
+    check(len(study.events("end")) == 3, "a whole study ran again")
+
+
+def slots_of_this_machine(count):
+    """None where there are too few cores: then nothing can run side by side."""
+    return {"slots": count} if len(os.sched_getaffinity(0)) >= count else None
+
+
+def side_by_side(folder):
+    """Two slots: every run in one, none beside another one of its slot; killed and resumed; the same losses as one by one."""
+    keys = {"repeats": 2, "gate": False, "seed_per_repeat": True, "outcome": {"metric": "loss", "better": "lower"},
+            "factors": {"lr": {"key": "optimizer.params.lr", "levels": [0.001, 0.002]}, "accumulation": {
+                "key": "gradient_accumulation_steps", "levels": [1, 2]}}}
+    alone = Study(folder / "alone", **keys)
+    many = Study(folder / "many", **keys, dispatch={"slots": 4096})
+    many.run(code=2, says=['"dispatch"', "slots"])
+    check(not many.output.exists(), "a study that is refused left a folder")
+    if not slots_of_this_machine(2):
+        return print("side_by_side: one core is no two slots")
+    alone.run()
+    study = Study(folder / "slots", **keys, dispatch={"slots": 2})
+    with subprocess.Popen(study.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        begun = eventually(lambda: len(study.events("start")) >= 4)
+        process.kill()
+    check(begun and len(study.states()) < 8, "it was not killed amid its runs")
+    study.run("--resume", says=["runs side by side: slot 1: cores", "goes on"])
+    check(len(study.states()) == 8 and set(study.states().values()) == {"ok"}, study.states())
+    ends = study.events("end")
+    check(len({end["run"] for end in ends}) == len(ends), "a run was done twice")
+    cores = {end["slot"]: end["cores"] for end in ends}
+    check(sorted(cores) == [1, 2] and cores[1] != cores[2], cores)
+    starts = [(start["cell"], start["block"], start["slot"]) for start in study.events("start")]  # also of those cut off
+    for end in ends:
+        for other in end["beside"]:
+            slots = {slot for cell, block, slot in starts if (cell, block) == (other["cell"], other["block"])}
+            check(slots - {end["slot"]}, f"{end['run']} ran beside {other} in one slot")
+    check(any(end["beside"] for end in ends), "nothing ran side by side")
+    values = [[(row["cell"], row["repeat"], row["loss"]) for row in rows_of(one)] for one in (alone, study)]
+    check(values[0] == values[1], values)
+    report = json.loads((study.output / "report.json").read_text())
+    check(report["ranking"] == json.loads((alone.output / "report.json").read_text())["ranking"], report["ranking"])
+    check("What ran beside what" in (study.output / "report.html").read_text(), "the page does not tell it")
+    study.keys["dispatch"] = {"slots": 1}
+    study.write()
+    study.run("--grow", code=2, says=["cannot grow", "dispatch.slots: 2 when it began, 1 now"])
+
+
+def stopped_early(folder):
+    """A cell whose steps are far too large cannot win by its loss: it has three repeats, and the fourth when the rule is taken back."""
+    study = Study(folder, repeats=4, seed_per_repeat=True, outcome={"metric": "loss", "better": "lower"},
+                  early_stop={"after": 3, "level": 0.2}, set={"train_steps": 30},
+                  factors={"lr": {"key": "optimizer.params.lr", "levels": [0.001, 1.0]}})
+    study.run(says=["lr=1.0 stops after 3 repeats: it cannot win against lr=0.001"])
+    check(len(study.states()) == 7 and ("lr=1.0", 3) not in study.states(), study.states())
+    report = (study.output / "report.md").read_text()
+    for part in ("Stopped early: lr 1.0 after 3 repeats", "2, stopped", "7 of 7 runs have ended", "at 20 % over all rivals"):
+        check(part in report, f"{part}\n{report}")
+    study.run("--resume")
+    check(len(study.events("end")) == 7 and len(study.events("stopped")) == 1, "a stopped cell ran")
+    del study.keys["early_stop"]
+    study.write()
+    study.run("--grow")
+    check(len(study.states()) == 8, study.states())
+    check("Stopped early" not in (study.output / "report.md").read_text(), "it has all its repeats")
+
+
 def interrupted(folder):
     study = Study(folder, repeats=3, factors={"zero_optimization.stage": [0, 1]}, set={"train_steps": 1000000})
 
@@ -388,7 +475,8 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         cases = (looks_at_whole_blocks_only, enough_repeats, fraction, plan_and_compare, every_end, too_late, disk_full,
-                 on_a_terminal, killed_and_resumed, grown_and_merged, interrupted, bad_input, planned_times, offloaded_cells_need_less)
+                 on_a_terminal, killed_and_resumed, grown_and_merged, disturbed, side_by_side, stopped_early, interrupted, bad_input, planned_times, offloaded_cells_need_less)
+        cases = [case for case in cases if case.__name__ in (sys.argv[1:] or [case.__name__])]  # those that are named, or all
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
             running = {threads.submit(case, folder / case.__name__): case.__name__ for case in cases}
             for done in concurrent.futures.as_completed(running):

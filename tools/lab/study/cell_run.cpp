@@ -1,7 +1,10 @@
 #include "study/cell_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -9,13 +12,18 @@
 #include <drivetrain/error.h>
 
 #include "study/measure.h"
-#include "study/process.h"
 
 namespace drivetrain::study {
 namespace {
 
+void add_members(const Value& from, Value& to) {
+  for (const Value::Member& m : from.members()) to.set(m.key, m.value);
+}
+
+}  // namespace
+
 // Follows metrics.jsonl while it grows: when its first line came, how many there are, and the joules until then.
-class MetricsWatch {
+class CellProcess::MetricsWatch {
  public:
   MetricsWatch(std::string path, EnergyMeter* meter) : path_(std::move(path)), meter_(meter) {
     if (meter_) begin_j_ = meter_->joules();
@@ -60,38 +68,50 @@ class MetricsWatch {
   double first_line_s_ = 0, metered_s_ = 0, begin_j_ = 0, first_line_j_ = 0, last_line_j_ = 0;
 };
 
-void add_members(const Value& from, Value& to) {
-  for (const Value::Member& m : from.members()) to.set(m.key, m.value);
-}
-
-}  // namespace
-
-CellEnd run_cell(const CellRun& run) {
-  const std::string folder = run.folder + "/run";
-  MetricsWatch metrics(folder + "/metrics.jsonl", run.meter);
+CellProcess::CellProcess(const CellRun& run)
+    : run_(run),
+      kills_(oom_kills()),
+      metrics_(std::make_unique<MetricsWatch>(run.folder + "/run/metrics.jsonl", run.meter)),
+      load_(getpid()) {
   ProcessStart start;
-  start.command = launch_command(*run.plan, run.program, run.base, folder);
+  start.command = launch_command(*run.plan, run.program, run.base, run.folder + "/run");
   if (run.seed) start.command.insert(start.command.end(), {"--set", concat("seed=", *run.seed)});
   start.environment = run.plan->environment, start.output = run.folder + "/console.txt";
-  start.timeout_s = run.timeout_s, start.memory_limit = run.memory_limit;
-  start.tick = [&](double now_s) {
-    metrics.look(now_s);
-    if (run.tick) run.tick(now_s, metrics.lines());
-  };
-  const int64_t kills = oom_kills();
-  const ProcessEnd end = run_process(start);
-  std::ifstream console(start.output);
+  start.environment.insert(start.environment.end(), run.environment.begin(), run.environment.end());
+  start.timeout_s = run.timeout_s, start.memory_limit = run.memory_limit, start.cpus = run.cpus;
+  load_.look(0);
+  process_ = std::make_unique<Process>(start);
+}
+
+CellProcess::~CellProcess() = default;
+
+double CellProcess::now_s() const { return process_->now_s(); }
+int64_t CellProcess::steps() const { return metrics_->lines(); }
+
+std::optional<CellEnd> CellProcess::poll() {
+  const std::optional<ProcessEnd> end = process_->poll();
+  metrics_->look(now_s()), load_.look(now_s());
+  return end ? std::optional(read(*end)) : std::nullopt;
+}
+
+CellEnd CellProcess::read(const ProcessEnd& end) {
+  const std::string folder = run_.folder + "/run";
+  const std::optional<HostLoad> load = load_.end();
+  std::ifstream console(run_.folder + "/console.txt");
   const std::string said{std::istreambuf_iterator<char>(console), {}};
   CellEnd result{Value::object(), end.wall_s};
-  add_members(end_of(end, said, oom_kills() > kills), result.line);
-  const Value figures = figures_of(folder, run.figures);
+  // Of several runs side by side, the one that was killed.
+  const bool oom_killed = oom_kills() > kills_ && (run_.cpus.empty() || end.code == 128 + SIGKILL);
+  add_members(end_of(end, said, oom_killed), result.line);
+  const Value figures = figures_of(folder, run_.figures);
   add_members(figures, result.line);
-  metrics.add_energy(result.line);
+  metrics_->add_energy(result.line);
   const auto& steps = figures.find("step_s")->items();
-  if (metrics.first_line_s() > 0 && !steps.empty())
-    result.line.set("startup_s", std::max(0.0, metrics.first_line_s() - steps[0].as_double()));
-  result.line.set("folder", run.folder);
-  if (run.seed) result.line.set("seed", *run.seed);
+  if (metrics_->first_line_s() > 0 && !steps.empty())
+    result.line.set("startup_s", std::max(0.0, metrics_->first_line_s() - steps[0].as_double()));
+  result.line.set("folder", run_.folder);
+  if (run_.seed) result.line.set("seed", *run_.seed);
+  if (load) result.line.set("load", value_of(*load));
   result.disk_full =
       end.code == static_cast<int>(ErrorCode::io) && said.find(std::strerror(ENOSPC)) != std::string::npos;
   return result;

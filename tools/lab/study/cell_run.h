@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "study/cell_plan.h"
 #include "study/energy.h"
+#include "study/host_load.h"
+#include "study/process.h"
 
 namespace drivetrain::study {
 
@@ -17,10 +20,11 @@ struct CellRun {
   std::string program, base, folder;  // the folder is there; the run's own is "run" in it
   double timeout_s = 600;
   int64_t memory_limit = 0;
-  std::optional<int64_t> seed = {};                      // of the run; none: its config's
-  std::set<std::string> figures = {};                    // of metrics.jsonl, which the ledger keeps too
-  EnergyMeter* meter = nullptr;                          // null: no energy is measured
-  std::function<void(double now_s, int64_t step)> tick;  // every 20 ms: seconds since its start, steps that are done
+  std::optional<int64_t> seed = {};           // of the run; none: its config's
+  std::set<std::string> figures = {};         // of metrics.jsonl, which the ledger keeps too
+  EnergyMeter* meter = nullptr;               // null: no energy is measured
+  std::vector<int> cpus = {};                 // of its slot; empty: all
+  std::vector<std::string> environment = {};  // NAME=VALUE beside the plan's
 };
 
 struct CellEnd {
@@ -29,7 +33,24 @@ struct CellEnd {
   bool disk_full = false;  // it ended by that, which is nothing that the cell did
 };
 
-// Throws Error(io) if it cannot be started.
-CellEnd run_cell(const CellRun& run);
+class CellProcess {
+ public:
+  explicit CellProcess(const CellRun& run);  // throws Error(io) if it cannot be started
+  ~CellProcess();
+
+  std::optional<CellEnd> poll();  // every 20 ms or so; the end is told once
+  double now_s() const;           // since its start
+  int64_t steps() const;          // that are done
+
+ private:
+  class MetricsWatch;
+  CellEnd read(const ProcessEnd& end);
+
+  const CellRun run_;
+  const int64_t kills_;
+  std::unique_ptr<MetricsWatch> metrics_;
+  LoadWatch load_;
+  std::unique_ptr<Process> process_;
+};
 
 }  // namespace drivetrain::study

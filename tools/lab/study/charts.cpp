@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
@@ -18,14 +19,28 @@ std::string quoted(const std::string& text) {
   for (const char c : text)
     if (c == '"' || c == '\\')
       result += std::string("\\") + c;
+    else if (c == '\n')
+      result += "\\n";
     else if (static_cast<unsigned char>(c) >= ' ')
       result += c;
   return result + "\"";
 }
 
-std::string tick(const std::string& text) {
-  const std::string safe = printable(text);
-  return safe.size() <= 64 ? safe : safe.substr(0, 40) + " ... " + safe.substr(safe.size() - 18);
+std::string tick(const std::string& text, size_t width) {
+  std::istringstream words(printable(text));
+  std::string lines;
+  size_t used = 0;
+  for (std::string word; words >> word; used += word.size()) {
+    const bool fits = used + 1 + word.size() <= width;
+    if (!lines.empty()) lines += fits ? ' ' : '\n', used = fits ? used + 1 : 0;
+    lines += word;
+  }
+  return lines;
+}
+
+std::string failure_mark(const std::string& words, const std::string& x, double y) {
+  return "set label " + quoted("  " + tick(words, 110)) + " at " + x +
+         formatted(", first %g point pt 2 ps 1 lc rgb '#b04a2a' tc rgb '#b04a2a'\n", y);
 }
 
 std::string begin_of(int width, int height, const std::string& name) {
@@ -51,11 +66,48 @@ static std::string as_format(const std::string& text) {
 std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order,
                           const std::string& name) {
   std::string ticks;
-  for (size_t i = 0; i < order.size(); ++i)
-    ticks += (i > 0 ? "," : "") + quoted(as_format(tick(label_of(*analysis.cells[order[i]].cell, study)))) +
-             formatted(" %g", row_of(order, i));
-  return begin_of(1150, 90 + 26 * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
+  size_t lines = 1;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const CellResult& cell = analysis.cells[order[i]];
+    const std::string label = tick(label_of(*cell.cell, study));
+    lines = std::max({lines, lines_of(label), cell.ok == 0 ? lines_of(tick(state_text(cell), 110)) : 1});
+    ticks += (i > 0 ? "," : "") + quoted(as_format(label)) + formatted(" %g", row_of(order, i));
+  }
+  const int row = 26 + 20 * static_cast<int>(lines - 1);
+  return begin_of(1150, 90 + row * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
          formatted("set yrange [0.3:%g]\nset xrange [0:*]\nset key off\n", static_cast<double>(order.size()) + 0.7);
+}
+
+// Bars from the bottom: the last cell of `order` is at y = 1.
+std::string speed_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order) {
+  std::string bars, bad, points;
+  for (size_t row = 0; row < order.size(); ++row) {
+    const CellResult& r = analysis.cells[order[row]];
+    const double y = row_of(order, row);
+    if (r.ok == 0) {
+      bad += failure_mark(state_text(r), "graph 0.01", y);
+      continue;
+    }
+    if (r.gate == Gate::failed) {  // its speed is that of something else
+      bad += failure_mark("another loss than the reference's: not ranked", "graph 0.01", y);
+      continue;
+    }
+    const Interval interval = r.speed.confidence.value_or(Interval{r.speed.mean, r.speed.mean});
+    bars += formatted("%g %g 0 %g %g %g %g %g\n", r.speed.mean, y, r.speed.mean, y - 0.35, y + 0.35,
+                      std::max(0.0, interval.low), interval.high);
+    for (const double one : r.tgs) points += formatted("%g %g\n", one, y);
+  }
+  std::string script = begin_of_rows(study, analysis, order, "speed");
+  script += "set xlabel 'tokens per rank and second (TGS)'\n";
+  script += data_block("bars", bars) + bad + data_block("points", points);
+  std::vector<std::string> plots;
+  if (!bars.empty())
+    plots.push_back(
+        "$bars using 1:2:3:4:5:6 with boxxyerror fc rgb '#2a6fb0' fs transparent solid 0.45 border lc rgb '#2a6fb0'");
+  if (!bars.empty()) plots.push_back("$bars using 1:2:7:8 with xerrorbars pt 0 lc rgb '#111111' lw 1.5");
+  if (!points.empty()) plots.push_back("$points using 1:2 with points pt 7 ps 0.35 lc rgb '#111111'");
+  if (plots.empty()) plots.push_back("NaN notitle");  // nothing but words
+  return script + "plot " + join(plots, ", ") + "\n";
 }
 
 namespace {
@@ -74,38 +126,6 @@ std::string drawn(const std::string& script, std::string& why_not) {
             : end.timed_out ? "gnuplot did not end in time"
                             : "gnuplot failed: " + first_line(end.err);
   return "";
-}
-
-// Bars from the bottom: the last cell of `order` is at y = 1.
-std::string speed_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order) {
-  std::string bars, bad, points;
-  double most = 0;
-  for (const size_t i : order)
-    for (const double one : analysis.cells[i].tgs) most = std::max(most, one);
-  if (most == 0) most = 1;
-  for (size_t row = 0; row < order.size(); ++row) {
-    const CellResult& r = analysis.cells[order[row]];
-    const double y = row_of(order, row);
-    if (r.ok == 0) {
-      bad += "set label " + quoted(tick(state_text(r))) + formatted(" at graph 0.01, first %g tc rgb '#b04a2a'\n", y);
-      continue;
-    }
-    const Interval interval = r.speed.confidence.value_or(Interval{r.speed.mean, r.speed.mean});
-    bars += formatted("%g %g 0 %g %g %g %g %g %d\n", r.speed.mean, y, r.speed.mean, y - 0.35, y + 0.35,
-                      std::max(0.0, interval.low), interval.high, r.gate == Gate::failed ? 1 : 0);
-    for (const double one : r.tgs) points += formatted("%g %g\n", one, y);
-  }
-  std::string script = begin_of_rows(study, analysis, order, "speed");
-  script += "set xlabel 'tokens per rank and second (TGS)'\n";
-  script += data_block("bars", bars) + bad + data_block("points", points);
-  std::vector<std::string> plots;
-  if (!bars.empty())
-    plots.push_back(
-        "$bars using 1:2:3:4:5:6 with boxxyerror fc rgb '#2a6fb0' fs transparent solid 0.45 border lc rgb '#2a6fb0'");
-  if (!bars.empty()) plots.push_back("$bars using 1:2:7:8 with xerrorbars pt 0 lc rgb '#111111' lw 1.5");
-  if (!points.empty()) plots.push_back("$points using 1:2 with points pt 7 ps 0.35 lc rgb '#111111'");
-  if (plots.empty()) plots.push_back("NaN notitle");  // nothing but words
-  return script + "plot " + join(plots, ", ") + "\n";
 }
 
 // Speeds as the Pareto mark goes by them.

@@ -1,6 +1,7 @@
 // What the charts of a report share: texts of gnuplot scripts.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,13 @@
 namespace drivetrain::study {
 
 std::string quoted(const std::string& text);  // what gnuplot takes in double quotes
-std::string tick(const std::string& text);    // long labels lose their middle
+// Long labels take several lines, broken between words; nothing of them is left out.
+std::string tick(const std::string& text, size_t width = 64);
+inline size_t lines_of(const std::string& tick) {
+  return 1 + static_cast<size_t>(std::count(tick.begin(), tick.end(), '\n'));
+}
+// A cross with words in the row of a cell that has nothing to be drawn. `x`: where, in gnuplot's words.
+std::string failure_mark(const std::string& words, const std::string& x, double y);
 std::string begin_of(int width, int height, const std::string& name);
 // `$NAME << EOD ...`; nothing of no data.
 std::string data_block(const std::string& name, const std::string& data);
@@ -20,6 +27,8 @@ std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, co
 inline double row_of(const std::vector<size_t>& order, size_t index) {
   return static_cast<double>(order.size() - index);
 }
+
+std::string speed_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);
 
 // charts_outcome.cpp; "" where the study has no outcome, or no run has it.
 std::string outcome_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);

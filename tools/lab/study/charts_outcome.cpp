@@ -71,7 +71,11 @@ std::string outcome_script(const StudyRecord& study, const Analysis& analysis, c
     const double y = row_of(order, row);
     if (r.values().empty()) {
       const std::string why = r.ok > 0 ? "no " + ranked_by(analysis) : state_text(r);
-      words += "set label " + quoted(tick(why)) + formatted(" at graph 0.01, first %g tc rgb '#b04a2a'\n", y);
+      words += failure_mark(why, "graph 0.01", y);
+      continue;
+    }
+    if (r.gate == Gate::failed) {
+      words += failure_mark("another loss than the reference's: not ranked", "graph 0.01", y);
       continue;
     }
     const Summary& summary = r.summary();

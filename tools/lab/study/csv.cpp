@@ -55,7 +55,8 @@ const Fields kCellColumns = {"state",
                              "joules_per_1000_tokens",
                              "mfu",
                              "hfu",
-                             "pareto"};
+                             "pareto",
+                             "stopped_after"};
 
 void add_speed(const CellResult& r, Fields& row) {
   const bool ok = r.ok > 0, has_interval = ok && r.speed.confidence;
@@ -83,7 +84,8 @@ void add_speed(const CellResult& r, Fields& row) {
                          exact(r.joules_per_1k_tokens),
                          exact(r.mfu),
                          exact(r.hfu),
-                         r.is_pareto ? "yes" : "no"};
+                         r.is_pareto ? "yes" : "no",
+                         r.cell->stopped.repeats > 0 ? concat(r.cell->stopped.repeats) : ""};
   row.insert(row.end(), fields.begin(), fields.end());
 }
 
@@ -110,15 +112,23 @@ std::string outcome_of_block(const OutcomeResult& own, const RunRecord& run) {
   return exact(own.values[static_cast<size_t>(at - own.blocks.begin())]);
 }
 
-const Fields kRunColumns = {"repeat",    "seed",   "state", "tgs_padded", "step_s", "peak_memory_bytes",
-                            "startup_s", "wall_s", "began", "ended",      "run",    "folder",
-                            "reason"};
+const Fields kRunColumns = {"repeat",    "seed",   "state",        "tgs_padded", "step_s",     "peak_memory_bytes",
+                            "startup_s", "wall_s", "began",        "ended",      "run",        "folder",
+                            "reason",    "counts", "load_average", "others_cpu", "stolen_cpu", "clock_mhz",
+                            "slot",      "cores",  "beside"};
 
-Fields run_row(const CellResult& result, const RunRecord& run) {
+std::string beside_text(const RunRecord& run) {
+  std::string text;
+  for (const auto& [cell, block] : run.beside) text += concat(text.empty() ? "" : "; ", cell, " repeat ", block + 1);
+  return text;
+}
+
+// `counts`: its figures are in the study's; else others disturbed it.
+Fields run_row(const CellResult& result, const RunRecord& run, bool counts) {
   Fields row = {result.cell->id};
   add_levels(*result.cell, row);
   const auto at = std::find(result.blocks.begin(), result.blocks.end(), run.block);
-  const bool ok = run.state == State::ok, timed = ok && at != result.blocks.end();
+  const bool ok = run.state == State::ok, timed = counts && ok && at != result.blocks.end();
   const double tgs = timed ? result.tgs[static_cast<size_t>(at - result.blocks.begin())] : 0;
   const double tokens = static_cast<double>(result.cell->batch * result.cell->seq_length);
   const double peak = peak_of(run);
@@ -134,9 +144,17 @@ Fields run_row(const CellResult& result, const RunRecord& run) {
                          run.ended,
                          run.id,
                          run.folder,
-                         first_line(run.reason)};
+                         first_line(run.reason),
+                         counts ? "yes" : "no",
+                         run.load ? exact(run.load->average) : "",
+                         run.load ? exact(run.load->others) : "",
+                         run.load ? exact(run.load->stolen) : "",
+                         run.load ? exact(run.load->clock_mhz) : "",
+                         run.slot > 0 ? concat(run.slot) : "",
+                         run.cores,
+                         beside_text(run)};
   row.insert(row.end(), fields.begin(), fields.end());
-  for (const OutcomeResult& own : result.outcomes) row.push_back(outcome_of_block(own, run));
+  for (const OutcomeResult& own : result.outcomes) row.push_back(counts ? outcome_of_block(own, run) : "");
   return row;
 }
 
@@ -183,8 +201,10 @@ std::string runs_csv(const StudyRecord& study, const Analysis& analysis) {
   head.insert(head.end(), kRunColumns.begin(), kRunColumns.end());
   for (const Outcome& outcome : analysis.outcomes) head.push_back(outcome.column());
   std::string text = csv_line(head);
-  for (const CellResult& result : analysis.cells)
-    for (const RunRecord& run : result.cell->runs) text += csv_line(run_row(result, run));
+  for (const CellResult& result : analysis.cells) {
+    for (const RunRecord& run : result.cell->runs) text += csv_line(run_row(result, run, true));
+    for (const RunRecord& run : result.cell->disturbed) text += csv_line(run_row(result, run, false));
+  }
   return text;
 }
 

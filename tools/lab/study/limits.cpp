@@ -44,6 +44,7 @@ std::vector<std::string> expected_failures(const StudyFile& study, const std::ve
       lines.push_back(concat(cells[i].id, " will end at its \"timeout_s\", ", study.timeout_s,
                              " s: its steps alone are planned to ", formatted("take %.4g s", run_s)));
   }
+  all_s /= static_cast<double>(study.dispatch.slots);
   if (study.budget_s > 0 && all_s > study.budget_s)
     lines.push_back(concat("\"budget_s\" is ", study.budget_s, " s: the steps of all runs are planned to ",
                            formatted("take %.4g s, and the last runs will be skipped", all_s)));

@@ -76,7 +76,7 @@ std::vector<std::string> differences_of(const Part& a, const Part& b) {
   for (const std::string& key : keys)
     add_difference(key, here ? here->find(key) : nullptr, there ? there->find(key) : nullptr, list);
   const Value *const one = a.head->find("study"), *const two = b.head->find("study");
-  add_difference("seed_per_repeat", one->find("seed_per_repeat"), two->find("seed_per_repeat"), list);
+  for (const char* key : {"seed_per_repeat", "dispatch"}) add_difference(key, one->find(key), two->find(key), list);
   const std::map<std::string, const Value*> known = known_cells(a.lines);
   for (const Value* const cell : b.cells) {
     const std::string id = cell->find("cell")->as_string();

@@ -8,13 +8,14 @@
 
 #include "base/printable.h"
 #include "study/cell_plan.h"
+#include "study/host_load.h"
 
 namespace drivetrain::study {
 namespace {
 
 // What every run of a study has in common. The other keys add cells and repeats, or say what a report does with them.
-constexpr const char* kSame[] = {"set",        "keep",  "seed",        "seed_per_repeat",
-                                 "world_size", "hosts", "environment", "memory_limit_bytes"};
+constexpr const char* kSame[] = {
+    "set", "keep", "seed", "seed_per_repeat", "world_size", "hosts", "environment", "memory_limit_bytes", "dispatch"};
 
 [[noreturn]] void refuse_growth(const std::string& path, const std::vector<std::string>& list) {
   throw fail(
@@ -51,12 +52,20 @@ std::map<std::string, const Value*> known_cells(const std::vector<Value>& lines)
   return known;
 }
 
-std::map<std::string, State> ended_runs(const std::vector<Value>& lines) {
+std::map<std::string, State> ended_runs(const std::vector<Value>& lines, double allow_load) {
   std::map<std::string, State> ends;
   for (const Value& line : lines)
-    if (is_event(line, "end")) ends[line.find("run")->as_string()] = state_called(line.find("state")->as_string());
+    if (is_event(line, "end") && !is_disturbed(line, allow_load))
+      ends[line.find("run")->as_string()] = state_called(line.find("state")->as_string());
   std::erase_if(ends, [](const auto& end) { return end.second == State::skipped; });
   return ends;
+}
+
+std::set<std::string> stopped_cells(const std::vector<Value>& lines) {
+  std::set<std::string> cells;
+  for (const Value& line : lines)
+    if (is_event(line, "stopped")) cells.insert(line.find("cell")->as_string());
+  return cells;
 }
 
 double mean_wall_s(const std::string& folder) {

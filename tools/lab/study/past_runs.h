@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@ bool is_event(const Value& line, const char* name);
 const Value& last_head(const std::vector<Value>& lines);
 // Cells that have been planned, by id; a later line of a cell says the same.
 std::map<std::string, const Value*> known_cells(const std::vector<Value>& lines);
-// Runs that ended, by id; those that were skipped come again.
-std::map<std::string, State> ended_runs(const std::vector<Value>& lines);
+// Runs that ended, by id; those that were skipped, or that others disturbed more than `allow_load` allows, come again.
+std::map<std::string, State> ended_runs(const std::vector<Value>& lines, double allow_load = 0);
+// Cells that stopped early, whatever the study says now.
+std::set<std::string> stopped_cells(const std::vector<Value>& lines);
 // Mean seconds of the runs that have ended in this folder; 0: none.
 double mean_wall_s(const std::string& folder);
 

@@ -1,13 +1,14 @@
 #include "study/process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <system_error>
@@ -42,8 +43,27 @@ Descriptor output_file(const std::string& path) {
   return file;
 }
 
+Descriptor text_file() { return Descriptor(memfd_create("drivetrain-study", MFD_CLOEXEC)); }
+
+bool bind_to(const std::vector<int>& cpus) {
+  const size_t most = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
+  cpu_set_t* const set = CPU_ALLOC(most);
+  const size_t bytes = CPU_ALLOC_SIZE(most);
+  CPU_ZERO_S(bytes, set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
+  const bool bound = sched_setaffinity(0, bytes, set) == 0;
+  if (!bound)
+    program::write_text(STDERR_FILENO, concat("drivetrain: error: study: the run cannot be bound to the cores "
+                                              "of its slot: ",
+                                              std::strerror(errno), "\n"));
+  CPU_FREE(set);
+  return bound;
+}
+
+}  // namespace
+
 // Ends a launch in steps: it passes the first signal on to its ranks and kills them at the second.
-class Ending {
+class Process::Ending {
  public:
   explicit Ending(pid_t pid) : pid_(pid) {}
   bool begun() const { return steps_ > 0; }
@@ -67,29 +87,6 @@ class Ending {
   double next_ = 0;
 };
 
-ProcessEnd watch(const ProcessStart& start, pid_t pid) {
-  const auto begin = Clock::now();
-  const auto now = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  ProcessEnd end;
-  Ending ending(pid);
-  for (int status = 0;;) {
-    const pid_t done = waitpid(pid, &status, WNOHANG);
-    if (done == pid) {
-      end.wall_s = now();
-      end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      return end;
-    }
-    if (start.tick) start.tick(now());
-    if (now() > start.timeout_s && !ending.begun()) end.timed_out = true, ending.begin(now());
-    if (start.stops_by_second && Interrupts::count() >= 2 && !ending.begun()) end.stopped = true, ending.begin(now());
-    ending.go_on(now());
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-
-}  // namespace
-
 std::string written_to(int descriptor) {
   std::string text;
   char buffer[1 << 16];
@@ -98,25 +95,55 @@ std::string written_to(int descriptor) {
   return text;
 }
 
-ProcessEnd run_process(const ProcessStart& start) try {
-  const Descriptor to =
-      start.output.empty() ? Descriptor(memfd_create("drivetrain-study", MFD_CLOEXEC)) : output_file(start.output);
-  const Descriptor errors(start.output.empty() ? memfd_create("drivetrain-study", MFD_CLOEXEC) : -1);
+Process::Process(const ProcessStart& start) try
+    : start_(start),
+      out_(start.output.empty() ? text_file() : output_file(start.output)),
+      err_(start.output.empty() ? text_file() : Descriptor()),
+      begin_(Clock::now()) {
   const Descriptor from = start.input.empty() ? Descriptor() : input_file(start.input);
   program::ProcessStart rank = {};
   rank.in = from.get();
   rank.command = &start.command, rank.environment = start.environment;
-  rank.out = to.get(), rank.err = errors.get() >= 0 ? errors.get() : to.get();
-  const pid_t pid = program::start_process(rank);
+  rank.out = out_.get(), rank.err = err_.get() >= 0 ? err_.get() : out_.get();
+  if (!start.cpus.empty()) rank.before = [&] { return bind_to(start.cpus); };
+  pid_ = program::start_process(rank);
+  ending_ = std::make_unique<Ending>(pid_);
   if (start.memory_limit > 0) {
     const rlimit limit{static_cast<rlim_t>(start.memory_limit), static_cast<rlim_t>(start.memory_limit)};
-    prlimit(pid, RLIMIT_AS, &limit, nullptr);
+    prlimit(pid_, RLIMIT_AS, &limit, nullptr);
   }
-  ProcessEnd end = watch(start, pid);
-  if (start.output.empty()) end.out = written_to(to.get()), end.err = written_to(errors.get());
-  return end;
 } catch (const std::system_error& e) {
   throw fail(ErrorCode::io, "study: ", e.what());
+}
+
+Process::~Process() {
+  for (; pid_ > 0 && !poll(); std::this_thread::sleep_for(kPollEvery)) ending_->begin(now_s());
+}
+
+double Process::now_s() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+std::optional<ProcessEnd> Process::poll() {
+  if (pid_ <= 0) return std::nullopt;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) == pid_) {
+    pid_ = -1;
+    end_.wall_s = now_s();
+    end_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end_.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (start_.output.empty()) end_.out = written_to(out_.get()), end_.err = written_to(err_.get());
+    return end_;
+  }
+  if (now_s() > start_.timeout_s && !ending_->begun()) end_.timed_out = true, ending_->begin(now_s());
+  if (start_.stops_by_second && Interrupts::count() >= 2 && !ending_->begun())
+    end_.stopped = true, ending_->begin(now_s());
+  ending_->go_on(now_s());
+  return std::nullopt;
+}
+
+ProcessEnd run_process(const ProcessStart& start) {
+  Process process(start);
+  for (;; std::this_thread::sleep_for(kPollEvery))
+    if (const std::optional<ProcessEnd> end = process.poll()) return *end;
 }
 
 }  // namespace drivetrain::study

@@ -78,15 +78,17 @@ void Progress::ended(size_t cell, State state) {
     cells_[cell].worst = state;
 }
 
-void Progress::begin_run(const std::string& cell, int64_t block) {
-  cell_ = cell, block_ = block, step_ = 0, now_s_ = 0;
+void Progress::begin_run(const std::string& cell, int64_t block, size_t slot) {
+  erase();
+  now_[slot] = {cell, block};
+  slots_ = std::max(slots_, now_.size());
   draw();
 }
 
-void Progress::end_run(double wall_s) { cell_.clear(), timed_s_ += wall_s, ++timed_; }
+void Progress::end_run(double wall_s, size_t slot) { now_.erase(slot), timed_s_ += wall_s, ++timed_; }
 
-void Progress::tick(double now_s, int64_t step) {
-  now_s_ = now_s, step_ = step;
+void Progress::tick(double now_s, int64_t step, size_t slot) {
+  now_[slot].seconds = now_s, now_[slot].step = step;
   if (terminal_ < 0 || std::chrono::steady_clock::now() - last_draw_ < kDrawEvery) return;
   erase();
   draw();
@@ -94,8 +96,9 @@ void Progress::tick(double now_s, int64_t step) {
 
 std::string Progress::time_left() const {
   if (timed_ == 0) return "";
-  const double left_s = static_cast<double>(left()) * timed_s_ / static_cast<double>(timed_);
-  return (at_most_ ? "at most about " : "about ") + duration_text(left_s - (cell_.empty() ? 0 : now_s_));
+  double left_s = static_cast<double>(left()) * timed_s_ / static_cast<double>(timed_);
+  for (const auto& [slot, now] : now_) left_s -= now.seconds;
+  return (at_most_ ? "at most about " : "about ") + duration_text(left_s / static_cast<double>(slots_));
 }
 
 std::string Progress::counts() const {
@@ -132,8 +135,9 @@ std::vector<std::string> Progress::lines(size_t width) const {
     lines.push_back((at == 0 ? begin : std::string(begin.size(), ' ')) + all.substr(at, room));
   if (all.size() > kMostCellLines * room) lines.back().replace(lines.back().size() - 3, 3, "...");
   lines.push_back(". none yet  1-9 ok runs  M memory  R refused  T timeout  C crashed  N not finite");
-  if (!cell_.empty())
-    lines.push_back(concat("now    ", cell_, "  repeat ", block_ + 1, "  step ", step_, formatted("  %.1f s", now_s_)));
+  for (const auto& [slot, now] : now_)
+    lines.push_back(concat("now    ", now.cell, "  repeat ", now.block + 1, "  step ", now.step,
+                           formatted("  %.1f s", now.seconds)));
   for (std::string& one : lines)
     if (one = printable(one); one.size() >= width) one.resize(width - 1);  // a longer one would take two rows
   return lines;

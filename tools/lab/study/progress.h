@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,11 @@ class Progress {
 
   // `runs`: of the whole study; `at_most`: it can end by itself before.
   void begin_study(size_t cells, int64_t runs, bool at_most = false);
-  void ended(size_t cell, State state);  // also of runs that an earlier start has done
-  void begin_run(const std::string& cell, int64_t block);
-  void end_run(double wall_s);
-  void tick(double now_s, int64_t step);
+  void ended(size_t cell, State state);        // also of runs that an earlier start has done
+  void spare(int64_t runs) { runs_ -= runs; }  // that will not be
+  void begin_run(const std::string& cell, int64_t block, size_t slot = 0);
+  void end_run(double wall_s, size_t slot = 0);
+  void tick(double now_s, int64_t step, size_t slot = 0);
 
   // "about 3 min 20 s", or "at most about", by the runs of this start; "" before the first one.
   std::string time_left() const;
@@ -52,10 +54,15 @@ class Progress {
   std::vector<int64_t> by_state_ = std::vector<int64_t>(7);
   int64_t runs_ = 0, ended_ = 0, timed_ = 0;
   bool at_most_ = false;
-  double timed_s_ = 0, now_s_ = 0;
-  int64_t step_ = 0, block_ = 0;
-  std::string cell_;
-  size_t drawn_ = 0;  // lines
+  double timed_s_ = 0;
+  struct Now {
+    std::string cell;
+    int64_t block = 0, step = 0;
+    double seconds = 0;
+  };
+  std::map<size_t, Now> now_;  // by slot
+  size_t slots_ = 1;           // at most at work at a time
+  size_t drawn_ = 0;           // lines
   std::chrono::steady_clock::time_point last_draw_;
 };
 

@@ -133,21 +133,34 @@ RunRecord run_of(const Value& line) {
   run.reason = text(line, "reason"), run.wall_s = number(line, "wall_s"), run.startup_s = number(line, "startup_s");
   run.step_s = numbers(line, "step_s"), run.loss = numbers(line, "loss"), run.tokens = numbers(line, "tokens");
   run.padding = numbers(line, "padding"), run.ended = text(line, "time"), run.end = line;
-  run.figures = figures_in(line);
+  run.figures = figures_in(line), run.load = host_load_in(line);
   if (const Value* const seed = line.find("seed")) run.seed = seed->as_int();
+  run.slot = whole(line, "slot"), run.cores = text(line, "cores");
+  if (const Value* const beside = line.find("beside"))
+    for (const Value& other : beside->items())
+      run.beside.emplace_back(need(other, "cell").as_string(), need(other, "block").as_int());
   return run;
 }
 
 // A later end of the same block replaces an earlier one, which was skipped. `began`: of each run, its last start.
-void put(std::vector<CellRecord>& cells, const std::map<std::string, std::string>& began, const Value& line) {
+void put(std::vector<CellRecord>& cells, const std::map<std::string, std::string>& began, const Value& line,
+         double allow_load) {
   const std::string& id = need(line, "cell").as_string();
   const auto cell = std::find_if(cells.begin(), cells.end(), [&](const CellRecord& c) { return c.id == id; });
   if (cell == cells.end()) throw fail(ErrorCode::io, "the ledger has a run of a cell that it does not know: ", id);
   RunRecord run = run_of(line);
   if (const auto start = began.find(run.id); start != began.end()) run.began = start->second;
+  if (is_disturbed(line, allow_load)) return cell->disturbed.push_back(std::move(run));
   std::erase_if(cell->runs, [&](const RunRecord& other) { return other.block == run.block; });
   cell->runs.push_back(std::move(run));
   std::sort(cell->runs.begin(), cell->runs.end(), [](const auto& a, const auto& b) { return a.block < b.block; });
+}
+
+void put_stop(std::vector<CellRecord>& cells, const Value& line) {
+  for (CellRecord& cell : cells)
+    if (cell.id == need(line, "cell").as_string())
+      cell.stopped = {whole(line, "repeats"), text(line, "rival"), number(line, "change"), number(line, "p"),
+                      need(line, "ratio").as_bool()};
 }
 
 // Of a study that grew: in the order of its cells, whenever they came.
@@ -223,7 +236,8 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   record.began = text(lines.front(), "time"), record.study = need(head, "study"),
   record.environment = need(head, "environment");
   record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
-  record.trim = number(head, "trim");
+  record.trim = number(head, "trim"), record.allow_load = number(head, "allow_load");
+  record.stop_level = number(head, "stop_level");
   if (const Value* const outcome = head.find("outcome")) record.outcomes = outcomes_of(*outcome);
   record.repeats = whole(head, "repeats"), record.until = number(head, "until"),
   record.aliasing = text(head, "aliasing");
@@ -238,7 +252,8 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
     if (event == "cell") record.cells.push_back(cell_of(line));
     if (event == "grown") record.enough = 0;
     if (event == "enough") record.enough = whole(line, "repeats");
-    if (event == "end") put(record.cells, began, line);
+    if (event == "stopped" && record.stop_level > 0) put_stop(record.cells, line);
+    if (event == "end") put(record.cells, began, line, record.allow_load);
   }
   for (CellRecord& cell : record.cells)
     for (RunRecord& run : cell.runs) add_outcomes(record.outcomes, run);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "study/flops.h"
+#include "study/host_load.h"
 #include "study/ledger.h"
 #include "study/study_file.h"
 
@@ -20,9 +21,21 @@ struct RunRecord {
   std::string reason;
   Value end;  // the ledger's line
   double wall_s = 0, startup_s = 0;
-  std::vector<double> step_s, loss, tokens, padding;  // by step
-  std::map<std::string, Series> figures;              // of evaluations, and what the study asks for
-  std::optional<int64_t> seed;                        // where the study gave it one
+  std::vector<double> step_s, loss, tokens, padding;    // by step
+  std::map<std::string, Series> figures;                // of evaluations, and what the study asks for
+  std::optional<int64_t> seed;                          // where the study gave it one
+  std::optional<HostLoad> load;                         // of the host, where it was measured
+  int64_t slot = 0;                                     // from 1; 0: it had the host to itself
+  std::string cores;                                    // of its slot
+  std::vector<std::pair<std::string, int64_t>> beside;  // cell and block of runs that overlapped with it
+};
+
+// Why a cell runs no further repeats.
+struct EarlyEnd {
+  int64_t repeats = 0;  // that it had; 0: it did not stop
+  std::string rival;    // the cell that it cannot win against
+  double change = 0, p = 0;
+  bool is_ratio = true;
 };
 
 struct CellRecord {
@@ -37,17 +50,20 @@ struct CellRecord {
   double recomputed_fraction = 0;  // of the layers; below 0: it cannot be told
   std::string refusal, reproduce;
   std::vector<RunRecord> runs;  // the last of each block
+  EarlyEnd stopped;
+  std::vector<RunRecord> disturbed;  // under a load that the study does not allow; they are in no figure
 };
 
 struct StudyRecord {
   std::string folder, name, build, began;
   Value study, environment;
   Warmup warmup;
-  double gate = 0, peak_tflops = 0, trim = 0;
+  double gate = 0, peak_tflops = 0, trim = 0, allow_load = 0;
   std::vector<Outcome> outcomes;  // none: speed
   int64_t repeats = 0;            // of every cell; with `until` at most
   double until = 0;               // repeats until this difference would be shown; 0: all of them
   int64_t enough = 0;             // the study ended by itself after so many of them; 0: it did not
+  double stop_level = 0;          // of "early_stop"; 0: no cell stops
   std::string aliasing;
   std::vector<CellRecord> cells;
 };

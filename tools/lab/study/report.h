@@ -14,6 +14,9 @@ void write_report(const StudyRecord& study);
 // Parts of it.
 std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis);  // in words
 std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& analysis);       // of these, without places
+// report_slots.cpp; "" where runs had the host to themselves.
+std::string slots_text(const StudyRecord& study);  // a sentence
+std::string slots_html(const StudyRecord& study);  // what ran beside what
 // csv.cpp
 const char* gate_name(Gate gate);
 std::string csv_text(const Analysis& analysis);                            // a row per cell, a column per factor

@@ -42,13 +42,19 @@ Value peaks_value(const CellResult& result) {
   return Value::object();
 }
 
-Value runs_value(const CellResult& result) {
+Value runs_value(const std::vector<RunRecord>& runs) {
   Value list = Value::array();
-  for (const RunRecord& run : result.cell->runs) {
+  for (const RunRecord& run : runs) {
     Value value = Value::object();
     value.set("run", run.id), value.set("repeat", run.block + 1), value.set("state", state_name(run.state));
     value.set("began", run.began), value.set("ended", run.ended), value.set("wall_s", run.wall_s);
     value.set("folder", run.folder), value.set("reason", run.reason);
+    if (run.slot > 0) {
+      Value beside = Value::array();
+      for (const auto& [cell, block] : run.beside) beside.items().push_back(concat(cell, " repeat ", block + 1));
+      value.set("slot", run.slot), value.set("cores", run.cores), value.set("beside", std::move(beside));
+    }
+    if (run.load) value.set("load", value_of(*run.load));
     list.items().push_back(std::move(value));
   }
   return list;
@@ -99,7 +105,10 @@ Value cell_value(const CellResult& result, const std::vector<Outcome>& outcomes)
       value.set("communication_share", measured(result.communication_share));
   value.set("communication_share_most", measured(result.communication_share_most));
   value.set("energy_j", optional(result.energy_j));
-  value.set("joules_per_1000_tokens", optional(result.joules_per_1k_tokens)), value.set("runs", runs_value(result));
+  value.set("joules_per_1000_tokens", optional(result.joules_per_1k_tokens)),
+      value.set("runs", runs_value(result.cell->runs));
+  value.set("stopped_after", result.cell->stopped.repeats > 0 ? Value(result.cell->stopped.repeats) : Value());
+  value.set("runs_under_load", runs_value(result.cell->disturbed));
   value.set("wall_s", result.wall_s), value.set("never_steady", result.never_steady);
   value.set("tflops", tflops), value.set("mfu", optional(result.mfu)), value.set("hfu", optional(result.hfu));
   value.set("gate", gate_name(result.gate)), value.set("loss_difference", result.loss_difference);

@@ -187,7 +187,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   if (!no_charts.empty()) page += "<p>No charts: " + escaped(no_charts) + "</p>\n";
   if (!charts.empty())
     page +=
-        "<p>Bars: means of runs with their 95 % intervals; dots: every run; words: cells that gave no figure. Curves: "
+        "<p>Bars: means of runs with their 95 % intervals; dots: every run; crosses with words: cells that have none. "
+        "Curves: "
         "means of "
         "repeats, with all of them in the band.</p>\n";
   page +=
@@ -204,7 +205,7 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   for (const CellResult& r : analysis.cells) page += figures_rows(r, study);
   page += "</table></div>\n" + time_table(study, analysis) + memory_table(study, analysis);
   page += tflops_table(study, analysis);
-  page += effects_html(study, analysis);
+  page += effects_html(study, analysis) + slots_html(study);
   return page + environment_block(study) + "</html>\n";
 }
 

@@ -1,6 +1,7 @@
 // The words that all forms of the report share.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
@@ -75,6 +76,53 @@ void add_outcome_notes(const StudyRecord& study, const Analysis& analysis, std::
       if (result.outcomes[i].missing > 0)
         lines.push_back(missing_text(label_of(*result.cell, study), result, outcome, i));
   }
+}
+
+// Runs that others disturbed, and how busy the host was beside all others.
+void add_load_notes(const StudyRecord& study, std::vector<std::string>& lines) {
+  double most = 0;
+  size_t runs = 0;
+  for (const CellRecord& cell : study.cells)
+    for (const RunRecord& run : cell.runs)
+      if (run.load) most = std::max(most, run.load->taken()), ++runs;
+  const auto share = [](double part) { return formatted("%.1f %%", 100 * part); };
+  if (runs > 0)
+    lines.push_back("Load: during the runs that count, others took up to " + share(most) +
+                    " of the host's CPU time, stolen time with it" +
+                    (study.allow_load > 0 ? "; \"allow_load\" is " + share(study.allow_load) + "." : "."));
+  for (const CellRecord& cell : study.cells) {
+    if (cell.disturbed.empty()) continue;
+    double least = 1;
+    for (const RunRecord& run : cell.disturbed) least = std::min(least, run.load ? run.load->taken() : 1);
+    lines.push_back(concat(label_of(cell, study), ": ", cell.disturbed.size(),
+                           cell.disturbed.size() == 1 ? " run" : " runs",
+                           " under load left out of all figures: others ", "took ", share(least),
+                           " of the CPU time and more, \"allow_load\" is ", share(study.allow_load),
+                           ". They stay in runs.csv and in their folders."));
+  }
+}
+
+void add_stop_notes(const StudyRecord& study, std::vector<std::string>& lines) {
+  std::map<std::string, std::string> labels;
+  for (const CellRecord& cell : study.cells) labels[cell.id] = label_of(cell, study);
+  bool any = false;
+  for (const CellRecord& cell : study.cells) {
+    const EarlyEnd& stop = cell.stopped;
+    if (stop.repeats == 0) continue;
+    any = true;
+    lines.push_back(concat("Stopped early: ", labels[cell.id], " after ", stop.repeats,
+                           " repeats: it could not win against ",
+                           labels.contains(stop.rival) ? labels[stop.rival] : stop.rival, " (",
+                           change_text(stop.change, stop.is_ratio ? Scale::ratio : Scale::difference),
+                           formatted(", one-sided p = %.2g).", stop.p)));
+  }
+  if (any)
+    lines.push_back(
+        formatted("Cells stop where a one-sided paired t-test against the best one so far shows them to be worse, at "
+                  "%g %% over all "
+                  "rivals and looks: that is the largest chance that the best cell of all was stopped, if differences "
+                  "are normal.",
+                  100 * study.stop_level));
 }
 
 void add_noise_notes(const Analysis& analysis, std::vector<std::string>& lines) {
@@ -164,9 +212,15 @@ std::string csv_field(const std::string& text) {
 
 std::string repeats_text(const StudyRecord& study) {
   size_t ended = 0;
-  for (const CellRecord& cell : study.cells) ended += cell.runs.size();
-  const auto of = [&](int64_t repeats) { return study.cells.size() * static_cast<size_t>(repeats); };
-  const std::string cells = concat(study.cells.size(), " cells, ");
+  size_t stopped = 0, spared = 0;
+  for (const CellRecord& cell : study.cells) {
+    ended += cell.runs.size();
+    if (cell.stopped.repeats == 0) continue;
+    ++stopped, spared += static_cast<size_t>(std::max<int64_t>(0, study.repeats - cell.stopped.repeats));
+  }
+  const auto of = [&](int64_t repeats) { return study.cells.size() * static_cast<size_t>(repeats) - spared; };
+  const std::string cells = concat(study.cells.size(), " cells, ") +
+                            (stopped > 0 ? concat(stopped, " of them stopped early, ") : std::string());
   if (study.until <= 0)
     return concat(cells, study.repeats, study.repeats == 1 ? " repeat" : " repeats", " each; ", ended, " of ",
                   of(study.repeats), " runs have ended.");
@@ -205,6 +259,7 @@ std::string label_of(const CellRecord& cell, const StudyRecord& study) {
 
 std::string state_text(const CellResult& result) {
   if (result.state == State::ok) return "ok";
+  if (!result.begun && !result.cell->disturbed.empty()) return "under load alone: no run counts";
   if (!result.begun && result.state != State::refused) return "not run yet";
   const Value* const end = result.cell->runs.empty() ? nullptr : &result.cell->runs.back().end;
   const auto text = [&](const char* key) {
@@ -253,6 +308,9 @@ std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& anal
   }
   add_outcome_notes(study, analysis, lines);
   add_noise_notes(analysis, lines);
+  add_load_notes(study, lines);
+  add_stop_notes(study, lines);
+  if (const std::string slots = slots_text(study); !slots.empty()) lines.push_back(slots);
   return lines;
 }
 

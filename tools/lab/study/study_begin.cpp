@@ -48,6 +48,8 @@ Value head_of(const StudyFile& study, const Design& design, const std::string& b
   head.set("study", study.text), head.set("base", base_value(study)), head.set("build", build);
   head.set("environment", environment_now(build)), head.set("warmup", warmup), head.set("gate", study.gate);
   if (const Value* const outcome = study.text.find("outcome")) head.set("outcome", *outcome);
+  if (study.allow_load > 0) head.set("allow_load", study.allow_load);
+  if (study.early_stop.after > 0) head.set("stop_level", study.early_stop.level);
   head.set("trim", study.trim), head.set("repeats", study.repeats.most), head.set("until", study.repeats.until),
       head.set("peak_tflops", study.peak_tflops), head.set("aliasing", design.aliasing);
   return head;

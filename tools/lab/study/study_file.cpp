@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/suggest.h"
 #include "study/study_levels.h"
+#include "study/study_rules.h"
 
 namespace drivetrain::study {
 namespace {
@@ -42,7 +43,10 @@ const std::vector<std::string> kKeys = {"name",
                                         "trim",
                                         "hardware",
                                         "outcome",
-                                        "seed_per_repeat"};
+                                        "seed_per_repeat",
+                                        "allow_load",
+                                        "dispatch",
+                                        "early_stop"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -239,6 +243,7 @@ StudyFile read_study(const std::string& path) {
   file.keep = keep.empty() ? Keep::nothing : keep == "global_batch" ? Keep::global_batch : Keep::tokens_per_rank;
   read_figure(study, file.warmup);
   file.repeats = repeats_of(study);
+  read_rules(study, file);
   read_seeds(study, file);
   file.world_size = whole(study, "world_size", 1, 1, 1 << 20);
   file.memory_limit = whole(study, "memory_limit_bytes", 0, 1 << 20, int64_t{1} << 52);

@@ -63,6 +63,21 @@ struct Repeats {
   double until = 0;  // 0.03: 3 %; 0: always `most`
 };
 
+// Runs side by side on this host: so many slots of equal size, or those that are listed.
+struct Dispatch {
+  struct Listed {
+    std::string cores, devices;  // "0-3"; "0,1" or ""
+  };
+  int64_t slots = 1;
+  std::vector<Listed> listed;
+};
+
+// Cells that are shown to be worse than the best one run no further repeats.
+struct EarlyStop {
+  int64_t after = 0;    // repeats, before the first look; 0: none stops
+  double level = 0.05;  // the chance that the best cell is ever stopped, at most
+};
+
 struct StudyFile {
   std::string path, name;
   Value text;  // all of it, for the ledger
@@ -77,6 +92,8 @@ struct StudyFile {
   std::vector<int> reference;  // a level per factor
   Repeats repeats;
   Warmup warmup;
+  Dispatch dispatch;
+  EarlyStop early_stop;
   double budget_s = 0;  // 0: none
   uint64_t seed = 1;
   Keep keep = Keep::nothing;
@@ -91,6 +108,7 @@ struct StudyFile {
   double trim = 0;                // of the blocks' differences, at each end, that a comparison sets aside
   double peak_tflops = 0;         // of one rank; 0: no MFU
   std::string hardware;           // a file, or the name of one, for planned times; "": none
+  double allow_load = 0;          // share of the host's CPU time that others may take during a run; 0: any
   int64_t memory_limit = 0;       // bytes of address space per process; 0: none
   bool noise_cell = true;         // the reference a second time in every block
 };

@@ -74,7 +74,8 @@ Table ranking_table(const StudyRecord& study, const Analysis& analysis) {
   std::set<size_t> placed;
   for (const size_t i : analysis.ranking) {
     placed.insert(i);
-    table.rows.push_back(begin_row(analysis.cells[i], concat(placed.size())));
+    table.rows.push_back(begin_row(
+        analysis.cells[i], concat(placed.size(), analysis.cells[i].cell->stopped.repeats > 0 ? ", stopped" : "")));
     add_ranked_figures(analysis.cells[i], analysis, table.rows.back());
   }
   for (size_t i = 0; i < analysis.cells.size(); ++i) {

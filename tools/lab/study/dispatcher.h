@@ -1,0 +1,87 @@
+// Runs what is left of a study, block by block, in as many slots as there are. Only this process writes the ledger: the
+// runs of a block may end in any order, and the next block begins when all of them have.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "study/cell_plan.h"
+#include "study/cell_run.h"
+#include "study/design.h"
+#include "study/energy.h"
+#include "study/ledger.h"
+#include "study/progress.h"
+#include "study/slots.h"
+
+namespace drivetrain::study {
+
+// All of it outlives the dispatcher.
+struct Dispatched {
+  const StudyFile& study;
+  const Design& design;
+  const std::vector<CellPlan>& plans;
+  std::string program, build, base;
+  Ledger& ledger;
+  std::vector<Value>& lines;  // of the ledger
+  Progress& progress;
+  std::vector<Slot> slots;  // at least one
+};
+
+class Dispatcher {
+ public:
+  explicit Dispatcher(Dispatched all);
+  ~Dispatcher();  // runs at hand are ended
+
+  // Returns where all is done, the budget is spent, or a signal came. Throws Error, after the runs at hand have ended.
+  void run();
+  int64_t left() const { return left_; }  // runs that --resume would do
+
+ private:
+  struct Running;
+
+  void run_block(std::deque<Turn> queue);
+  bool is_startable() const;
+  void start(const Turn& turn, size_t slot);
+  void look(std::deque<Turn>& queue);
+  void ended(size_t slot, const CellEnd& end, std::deque<Turn>& queue);
+  bool comes_again(const Turn& turn, const Value& line);
+  void stop_for_disk(Value line);
+
+  void add(const Value& line);
+  void say(const std::string& text) { all_.progress.line(text); }
+  void tell_stop();
+  void tell(const Value& line, const Turn& turn, double wall_s);
+  void refuse(const Turn& turn);
+  void skip(const Turn& turn);
+  void stop_losers(int64_t blocks, const std::vector<Turn>& order);
+  bool is_stopped(const Turn& turn) const { return stopped_.contains(cell_id(turn)); }
+  bool shows_enough(int64_t blocks);
+  void end_early(int64_t blocks);
+  const char* at_most() const { return all_.study.repeats.until > 0 ? "at most " : ""; }  // it can end by itself
+
+  std::string run_id(const Turn& turn) const;
+  Value line_of(const Turn& turn) const;
+  std::string new_folder(const Turn& turn) const;
+  std::optional<int64_t> seed_of(const Turn& turn) const;
+  const std::string& cell_id(const Turn& turn) const { return all_.design.cells[turn.cell].id; }
+  bool is_over_budget() const { return all_.study.budget_s > 0 && spent_s_ >= all_.study.budget_s; }
+
+  const Dispatched all_;
+  std::vector<std::unique_ptr<Running>> runs_;  // by slot; null: it is free
+  std::map<size_t, int> tries_;                 // of this block's cells, under a load that is not allowed
+  std::set<std::string> stopped_;               // cells that cannot win any more
+  std::exception_ptr problem_;                  // after which no run starts
+  EnergyMeter meter_;
+  int64_t left_ = 0;
+  double spent_s_ = 0;
+  bool told_budget_ = false, told_stop_ = false;
+};
+
+}  // namespace drivetrain::study
