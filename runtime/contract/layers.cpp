@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <drivetrain/error.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
 namespace drivetrain {
@@ -30,6 +31,29 @@ Layout weight_layout(const EmbeddingSpec& spec) {
 }
 
 Layout weight_layout(const NormSpec& spec) { return spec.weight ? *spec.weight : Layout::whole({spec.dim}); }
+
+bool is_gated(const std::string& activation) {
+  for (const char* gated : {"swiglu", "geglu", "geglu_tanh", "reglu"})
+    if (activation == gated) return true;
+  return false;
+}
+
+Layout fc_layout(const ExpertsSpec& spec) {
+  const int64_t rows = (is_gated(spec.activation) ? 2 : 1) * spec.ffn;
+  return spec.fc ? *spec.fc : Layout::whole({spec.experts * rows, spec.hidden});
+}
+Layout proj_layout(const ExpertsSpec& spec) {
+  return spec.proj ? *spec.proj : Layout::whole({spec.experts * spec.hidden, spec.ffn});
+}
+
+std::shared_ptr<Router> LayerFactory::router(const RouterSpec& spec) {
+  throw fail(ErrorCode::plugin, "a layer factory does not answer `router`, wanted for ", spec.name,
+             ": override it, or derive the factory from DecoratedLayers, which asks the factory inside");
+}
+std::shared_ptr<Experts> LayerFactory::experts(const ExpertsSpec& spec) {
+  throw fail(ErrorCode::plugin, "a layer factory does not answer `experts`, wanted for ", spec.name,
+             ": override it, or derive the factory from DecoratedLayers, which asks the factory inside");
+}
 
 at::Tensor Linear::forward(const at::Tensor& x, StepContext&) {
   const Options options{true, x.requires_grad()};

@@ -31,6 +31,13 @@ std::shared_ptr<LmLoss> AskedLayers::lm_loss(const LmLossSpec& spec) {
   return noted(inner_->lm_loss(spec), spec.name);
 }
 
+std::shared_ptr<Router> AskedLayers::router(const RouterSpec& spec) { return noted(inner_->router(spec), spec.name); }
+
+std::shared_ptr<Experts> AskedLayers::experts(const ExpertsSpec& spec) {
+  asked_.insert(spec.name + ".fc.weight");
+  return noted(inner_->experts(spec), spec.name + ".proj");
+}
+
 // The model's own block has parameters that it made itself; a strategy's asks `layers` for those of the model.
 UnitPtr AskedLayers::block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) {
   bool is_models = false;

@@ -22,6 +22,8 @@ class DRIVETRAIN_INTERNAL AskedLayers final : public DecoratedLayers {
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override;
   std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override;
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override;
+  std::shared_ptr<Router> router(const RouterSpec& spec) override;
+  std::shared_ptr<Experts> experts(const ExpertsSpec& spec) override;
 
   // Names of the parameters of the layers so far that the model did not ask for.
   const std::set<std::string>& added() const { return added_; }

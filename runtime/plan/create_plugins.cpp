@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <drivetrain/context_parallel.h>
+#include <drivetrain/expert_parallel.h>
 #include <drivetrain/tensor_parallel.h>
 
 #include "plan/named_plugins.h"
@@ -87,6 +88,7 @@ NamedPlugins create_plugins(PreparedRun& run, const Registry& registry) {
   run.plugins.recompute = recomputes.empty() ? nullptr : recomputes.front();
   factory.all<ContextParallel>(&run.plugins.strategies);
   factory.all<TensorParallel>(&run.plugins.strategies);
+  factory.all<ExpertParallel>(&run.plugins.strategies);
   const auto precisions = factory.all<Precision>(&run.plugins.strategies);
   run.plugins.precision = precisions.empty() ? nullptr : precisions.front();
   factory.all<Strategy>(&run.plugins.strategies);

@@ -10,7 +10,8 @@ namespace drivetrain {
 namespace {
 
 // By GuardedLayers::Kind: the calls of LayerFactory.
-constexpr std::array<const char*, 5> kCalls = {"linear", "embedding", "norm", "attention", "lm_loss"};
+constexpr std::array<const char*, 7> kCalls = {"linear",  "embedding", "norm",   "attention",
+                                               "lm_loss", "router",    "experts"};
 
 }  // namespace
 
@@ -49,6 +50,13 @@ std::shared_ptr<AttentionLayer> GuardedLayers::attention(const AttentionSpec& sp
 }
 std::shared_ptr<LmLoss> GuardedLayers::lm_loss(const LmLossSpec& spec) {
   return make<LmLoss>(kLmLoss, spec, [spec](LayerFactory& f) { return f.lm_loss(spec); });
+}
+
+std::shared_ptr<Router> GuardedLayers::router(const RouterSpec& spec) {
+  return make<Router>(kRouter, spec, [spec](LayerFactory& f) { return f.router(spec); });
+}
+std::shared_ptr<Experts> GuardedLayers::experts(const ExpertsSpec& spec) {
+  return make<Experts>(kExperts, spec, [spec](LayerFactory& f) { return f.experts(spec); });
 }
 
 UnitPtr GuardedLayers::block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) {

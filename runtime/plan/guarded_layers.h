@@ -27,13 +27,15 @@ class DRIVETRAIN_INTERNAL GuardedLayers final : public LayerFactory {
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override;
   std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override;
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override;
+  std::shared_ptr<Router> router(const RouterSpec& spec) override;
+  std::shared_ptr<Experts> experts(const ExpertsSpec& spec) override;
 
   // After Model::build. Error(plugin) if a factory made a layer without asking the one inside, and that one, or one
   // further inside, would have decorated it. Names both. Asks the factories inside once more for such a layer.
   void check();
 
  private:
-  enum Kind : size_t { kLinear, kEmbedding, kNorm, kAttention, kLmLoss, kKinds };
+  enum Kind : size_t { kLinear, kEmbedding, kNorm, kAttention, kLmLoss, kRouter, kExperts, kKinds };
   // The last layer of a kind: kept, so that no other one has its address.
   struct Made {
     int64_t calls = 0;

@@ -13,6 +13,7 @@ constexpr KindRow kKinds[] = {
     {"communicator", KindRule::exactly_one, "collectives between ranks"},
     {"data_parallel", KindRule::at_most_one, "copies or shards of the model over ranks with different data"},
     {"tensor_parallel", KindRule::at_most_one, "single layers split over ranks"},
+    {"expert_parallel", KindRule::at_most_one, "experts of a mixture split over ranks with different data"},
     {"context_parallel", KindRule::any_number, "one sequence split over ranks"},
     {"schedule", KindRule::exactly_one, "order of micro-batches, and pipeline stages", "pipeline"},
     {"attention", KindRule::exactly_one, "the two halves of attention"},

@@ -1,4 +1,4 @@
-// The nineteen kinds, and how many plugins of each a run has. A new kind begins with a row here.
+// The twenty kinds, and how many plugins of each a run has. A new kind begins with a row here.
 #pragma once
 
 #include <string>

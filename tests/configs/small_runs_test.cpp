@@ -16,6 +16,7 @@ const Small kSmall[] = {
     {"tp2", 2, {"tensor_parallel=null"}},
     {"pp2", 2, {"pipeline.params.stages=1"}},
     {"cp2", 2, {"context_parallel=null"}},
+    {"expert_parallel", 2, {"expert_parallel=null", "zero_optimization.stage=0"}},
     {"3d", 8, {"tensor_parallel=null", "pipeline.params.stages=1", "zero_optimization.stage=0"}},
 };
 

@@ -17,9 +17,10 @@
 namespace drivetrain::test {
 namespace {
 
-const char* const kNames[] = {"gpt2",    "llama",     "llama_biases", "mistral",    "qwen2",   "qwen3",  "phi3",
-                              "olmo",    "olmo2",     "olmo3",        "smollm3",    "gemma",   "gemma2", "gemma3",
-                              "granite", "internlm2", "stablelm",     "starcoder2", "gpt_neox"};
+const char* const kNames[] = {"gpt2",     "llama",   "llama_biases", "mistral",   "qwen2",    "qwen3",
+                              "phi3",     "olmo",    "olmo2",        "olmo3",     "smollm3",  "gemma",
+                              "gemma2",   "gemma3",  "granite",      "internlm2", "stablelm", "starcoder2",
+                              "gpt_neox", "mixtral", "olmoe",        "qwen2_moe", "qwen3_moe"};
 
 class GoldenFamily : public testing::TestWithParam<const char*> {
  protected:
@@ -34,6 +35,9 @@ class GoldenFamily : public testing::TestWithParam<const char*> {
     config.set("output_dir", output);
     return config;
   }
+  static double router_aux_loss_coef() {
+    return read_json_file(folder() + "/config.json").find("router_aux_loss_coef")->as_double();
+  }
   static std::string folder() { return golden_folder(std::string("families/") + GetParam()); }
 };
 
@@ -44,16 +48,61 @@ void expect_losses(const std::string& run, const Value& wanted, double tolerance
     EXPECT_NEAR(metrics[i].find("loss")->as_double(), wanted.items()[i].as_double(), tolerance) << "step " << i + 1;
 }
 
+// With what the experts' loads add.
+void expect_totals(const std::string& run, const Value& wanted, double tolerance, double weight) {
+  const std::vector<Value> metrics = read_metrics(run);
+  ASSERT_EQ(metrics.size(), wanted.items().size());
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const Value* const terms = metrics[i].find("loss_terms.load_balancing_loss");
+    ASSERT_NE(terms, nullptr);
+    EXPECT_NEAR(metrics[i].find("loss")->as_double() + weight * terms->as_double(), wanted.items()[i].as_double(),
+                tolerance)
+        << "step " << i + 1;
+  }
+}
+
 TEST_P(GoldenFamily, trains_as_in_pytorch_with_blocks_of_its_own_and_of_strategies) {
   const Value curve = read_json_file(golden_folder("families/curve.json"));
-  const Value& wanted = *curve.find("float32")->find(GetParam())->find("loss");
+  const Value& own_curve = *curve.find("float32")->find(GetParam());
   for (const bool fused : {true, false}) {
     SCOPED_TRACE(fused ? "fused_block" : "own blocks");
     const TempFolder temporary;
     Value own = config(temporary / "run");
     if (!fused) own.set("fused_block", false);
     run_threads(own, 1);
-    expect_losses(temporary / "run", wanted, curve.find("tolerance")->find("loss_abs")->as_double());
+    const double tolerance = curve.find("tolerance")->find("loss_abs")->as_double();
+    expect_losses(temporary / "run", *own_curve.find("loss"), tolerance);
+    if (const Value* const total = own_curve.find("loss_total"))
+      expect_totals(temporary / "run", *total, tolerance, router_aux_loss_coef());
+  }
+}
+
+// Of a mixture the loss for balance is of a rank's rows, and where it is of all layers together, of one stage.
+TEST_P(GoldenFamily, trains_as_in_pytorch_on_several_ranks) {
+  const Value curve = read_json_file(golden_folder("families/curve.json"));
+  const Value& own = *curve.find("float32")->find(GetParam());
+  const bool is_mixture = own.find("loss_total") != nullptr;
+  struct Cut {
+    const char* sections;
+    int ranks;
+  };
+  const char *tensor = R"("tensor_parallel": {"type": "megatron", "params": {"size": 2, "sequence_parallel": true}})",
+             *context = R"("context_parallel": {"type": "ring", "params": {"size": 2}})";
+  const std::string sharded = concat("{", tensor, R"(, "zero_optimization": {"stage": 3}})"),
+                    staged = concat("{", context, R"(, "pipeline": {"type": "one_f_one_b", "params": {"stages": 2}}})"),
+                    only_tensor = concat("{", tensor, "}"), only_context = concat("{", context, "}");
+  const std::vector<Cut> cuts = is_mixture ? std::vector<Cut>{{only_tensor.c_str(), 2}, {only_context.c_str(), 2}}
+                                           : std::vector<Cut>{{sharded.c_str(), 4}, {staged.c_str(), 4}};
+  for (const Cut& cut : cuts) {
+    SCOPED_TRACE(cut.sections);
+    const TempFolder temporary;
+    Value config = this->config(temporary / "run");
+    const Value sections = parse_json(cut.sections, "cut");
+    for (const Value::Member& section : sections.members()) config.set(section.key, section.value);
+    run_threads(config, cut.ranks);
+    const double tolerance = curve.find("tolerance")->find("loss_abs")->as_double();
+    expect_losses(temporary / "run", *own.find("loss"), tolerance);
+    if (is_mixture) expect_totals(temporary / "run", *own.find("loss_total"), tolerance, router_aux_loss_coef());
   }
 }
 

@@ -38,7 +38,7 @@ Curve initial_weights(const Names& values) {
 class InitialWeights : public testing::TestWithParam<Names> {};
 
 TEST_P(InitialWeights, are_the_same_bits_under_every_topology) {
-  for (const char* model : {"gpt2", "qwen2"}) {
+  for (const char* model : {"gpt2", "qwen2", "moe"}) {
     SCOPED_TRACE(model);
     static std::map<std::string, Curve> alone;
     if (!alone.contains(model)) alone[model] = initial_weights({model});
@@ -121,7 +121,7 @@ TEST(MatrixBits, of_a_pipeline_with_whole_matrices_are_those_of_one_stage) {
 class WholeMatrices : public testing::TestWithParam<Names> {};
 
 TEST_P(WholeMatrices, train_as_one_process_does_where_sums_have_another_order) {
-  for (const char* model : {"gpt2", "qwen2"}) {
+  for (const char* model : {"gpt2", "qwen2", "moe"}) {
     Names values = GetParam();
     values.push_back(model);
     const Cell cell = cell_of(values);

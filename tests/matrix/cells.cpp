@@ -29,6 +29,12 @@ const Factor kShardings = {
 
 const Factor kDatas = {"data", {{"dp1", "{}", "", 1}, {"dp2", "{}", "", 2}, {"dp4", "{}", "", 4}}};
 
+const Factor kExpertRanks = {
+    "experts",
+    {{"ep1", "{}", "", 1},
+     {"ep2", R"({"expert_parallel": {"enabled": true, "autoep_size": 2}})", "expert_parallel/all_to_all", 2},
+     {"ep4", R"({"expert_parallel": {"enabled": true, "autoep_size": 4}})", "expert_parallel/all_to_all", 4}}};
+
 // The vocabulary of 97 becomes 98 rows: 49, and 48 with one of padding. By default it would be padded so much that one
 // rank had all of it.
 const Factor kTensors = {
@@ -71,7 +77,7 @@ const Factor kAttentions = {"attention",
 
 const Factor kBlocks = {"block", {{"plain", R"({"fused_block": false})", ""}, {"fused", "{}", "strategy/fused_block"}}};
 
-// Both tied. The vocabulary is prime: ranks that share it out have to pad it. Three blocks make five units, which four
+// Tied. The vocabulary is prime: ranks that share it out have to pad it. Three blocks make five units, which four
 // pieces share unevenly. Key heads: four and two, so that one of the models has a single one per rank of two.
 const Factor kModels = {
     "model",
@@ -82,6 +88,16 @@ const Factor kModels = {
        "num_query_groups": 2, "ffn_hidden_size": 36, "vocab_size": 97, "max_position_embeddings": 20,
        "normalization": "rmsnorm", "position_embedding_type": "rope", "activation": "swiglu", "add_bias": false,
        "add_qkv_bias": true, "untie_embeddings_and_output_weights": false, "init_method_std": 0.15}}})",
+      "model/gpt"},
+     // Every token chooses all experts: among fewer, one rounding could choose another one. The losses for balance are
+     // of a micro-batch, so that they depend on how rows are shared out.
+     {"moe", R"({"model": {"type": "gpt", "params": {"num_layers": 3, "hidden_size": 32, "num_attention_heads": 4,
+       "num_query_groups": 2, "ffn_hidden_size": 36, "vocab_size": 97, "max_position_embeddings": 20,
+       "normalization": "rmsnorm", "position_embedding_type": "rope", "activation": "swiglu", "add_bias": false,
+       "untie_embeddings_and_output_weights": false, "init_method_std": 0.15, "num_experts": 4,
+       "num_experts_per_tok": 4, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+       "shared_expert_gate": true, "add_qkv_bias": true,
+       "first_k_dense_replace": 1, "router_aux_loss_coef": 0}}})",
       "model/gpt"}}};
 
 bool is(const Cell& cell, FactorIndex factor, const char* value) {
@@ -92,15 +108,19 @@ bool in_groups(const Cell& c) { return is(c, kSharding, "mics") || is(c, kShardi
 
 const std::vector<Rule> kRules = {
     {"ranks", "the matrix ends at eight ranks", [](const Cell& c) { return ranks_of(c) > 8; }, nullptr},
+    {"rows", "three micro-batches of twelve rows have one for each of four ranks",
+     [](const Cell& c) { return value_of(c, kData).ranks * value_of(c, kExperts).ranks > 4; }, nullptr},
     {"shard groups", "groups of two ranks that share a copy of the model want at least two ranks of data",
      [](const Cell& c) { return in_groups(c) && is(c, kData, "dp1"); }, "does not divide the 1 rank"},
+    {"no experts", "only a mixture has experts to share out",
+     [](const Cell& c) { return !is(c, kExperts, "ep1") && !is(c, kModel, "moe"); }, "expert_parallel/all_to_all"},
 };
 
 }  // namespace
 
 const std::vector<Factor>& factors() {
-  static const std::vector<Factor> list = {kShardings,  kDatas,      kTensors, kContexts, kPipelines,
-                                           kRecomputes, kAttentions, kBlocks,  kModels};
+  static const std::vector<Factor> list = {kShardings, kDatas,      kExpertRanks, kTensors, kContexts,
+                                           kPipelines, kRecomputes, kAttentions,  kBlocks,  kModels};
   return list;
 }
 

@@ -21,7 +21,19 @@ struct Factor {
   std::vector<FactorValue> values;
 };
 
-enum FactorIndex { kSharding, kData, kTensor, kContext, kPipeline, kRecompute, kAttention, kBlock, kModel, kFactors };
+enum FactorIndex {
+  kSharding,
+  kData,
+  kExperts,
+  kTensor,
+  kContext,
+  kPipeline,
+  kRecompute,
+  kAttention,
+  kBlock,
+  kModel,
+  kFactors
+};
 const std::vector<Factor>& factors();
 
 using Cell = std::array<int, kFactors>;  // for each factor the index of its value

@@ -206,7 +206,7 @@ TEST(MatrixTolerance, shows_small_mistakes) {
 }
 
 TEST(MatrixTolerance, is_small) {
-  for (const char* model : {"gpt2", "qwen2"}) {
+  for (const char* model : {"gpt2", "qwen2", "moe"}) {
     const Reference& r = reference_of(config_of(cell_of({model}), base_config()));
     std::printf("  %s: losses %.6f to %.6f, tolerance at the end: loss %.1e, norm %.1e, weights %.1e\n", model,
                 r.curve.losses.front(), r.curve.losses.back(), r.tolerance.loss.back(), r.tolerance.norm.back(),

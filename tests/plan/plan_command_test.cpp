@@ -138,6 +138,22 @@ TEST_F(PlanCommand, no_candidate_of_a_search_beats_its_best_and_each_is_a_plan_o
                    best.find("seconds")->as_double());
 }
 
+TEST_F(PlanCommand, of_a_mixture_it_says_active_parameters_and_its_search_splits_the_experts) {
+  write("mixture.json", R"({"model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16,
+    "num_attention_heads": 2, "vocab_size": 32, "max_position_embeddings": 16, "num_experts": 6,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 24}}, "train_batch_size": 8, "train_steps": 1, "save_final": false,
+    "expert_parallel": {"enabled": true, "autoep_size": 2}, "dataset": {"type": "synthetic", "params": {"seq_length": 16}}})");
+  const std::string command = "plan " + path("mixture.json") + " --hardware " + path("slow.json") + " -n 4 ";
+  const Value model = *json_of(command + "--json").find("model");
+  const int64_t unused = model.find("parameters")->as_int() - model.find("parameters_active")->as_int();
+  EXPECT_EQ(unused, 4 * 2 * 16 * 24) << "a token passes 2 of 6 experts, of two matrices each";
+  expect_says(run(command).output, {concat(model.find("parameters_active")->as_int(), " active in a token), 4 ranks")});
+  const Value result = json_of(command + "--search --json");
+  std::set<std::string> sizes;
+  for (const Value& one : result.find("fits")->items()) sizes.insert(one.find("ep")->as_string());
+  EXPECT_EQ(sizes, (std::set<std::string>{"1", "2"})) << "4 does not divide 6 experts";
+}
+
 TEST_F(PlanCommand, tables_need_no_config_and_print_errors_and_assumptions) {
   expect_says(run("plan --table all").output, {"internevo_parallel_tgs", "TGS of 16 rows", "assumed:", "xtuner_speed"});
   const Value table = json_of("plan --table internevo_gpu_memory --json");

@@ -64,6 +64,26 @@ TEST(SearchSpace, a_mix_changes_its_keys_and_leaves_the_others) {
   EXPECT_EQ(bare.find("tensor_parallel"), nullptr);
 }
 
+TEST(SearchSpace, experts_are_split_by_what_divides_them_and_the_ranks) {
+  const auto factors = [](const SearchSpace& space) { return space.factors.size(); };
+  const SearchSpace dense = search_space(space_file(), 16, 4), mixture = search_space(space_file(), 16, 4, 12);
+  EXPECT_EQ(factors(mixture), factors(dense) + 1) << "a model without experts has nothing to split";
+  EXPECT_EQ(mixture.factors.at(3).levels, (std::vector<Value>{1, 2, 4}));
+  EXPECT_EQ(search_space(space_file(), 8, 4, 64).factors.at(3).levels, (std::vector<Value>{1, 2, 4, 8}));
+  for (const std::vector<size_t>& one : mixes_of(mixture, 16)) {
+    int64_t cut = 1;
+    for (size_t f = 0; f < 4; ++f) cut *= mixture.factors[f].levels[one[f]].as_int();
+    EXPECT_EQ(16 % cut, 0) << "the axis ep has ranks of its own";
+  }
+  const Value config =
+      parse_json(R"({"expert_parallel": {"enabled": true, "autoep_size": 4, "imbalance_factor": 1.5}})", "c");
+  EXPECT_EQ(config_of(mixture, mix(mixture, {{"ep", 2}}), config, 8).find("expert_parallel")->to_json(),
+            R"({"enabled":true,"imbalance_factor":1.5,"size":2})");
+  EXPECT_EQ(config_of(mixture, mix(mixture, {{"ep", 1}}), config, 8).find("expert_parallel"), nullptr);
+  EXPECT_EQ(config_of(mixture, mix(mixture, {{"ep", 4}}), Value::object(), 8).find("expert_parallel")->to_json(),
+            R"({"enabled":true,"size":4})");
+}
+
 TEST(SearchSpace, what_is_no_space_is_refused_with_the_key) {
   const auto refusal = [](const char* text) -> std::string {
     try {

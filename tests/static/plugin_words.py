@@ -11,11 +11,11 @@ from pathlib import Path
 from source_text import code_lines, report, sources, without_comments
 
 # Names that are also plain words: alone in a literal they need not mean the plugin.
-PLAIN_WORDS = {"accumulate", "bf16", "bytes", "console", "constant", "fp16", "full", "interleaved", "local", "none", "offload", "selective",
+PLAIN_WORDS = {"accumulate", "all_to_all", "bf16", "bytes", "console", "constant", "fp16", "full", "interleaved", "local", "none", "offload", "selective",
                "standard", "synthetic", "text", "warmup", "zero"}
 # A constant, a claim, or the name that a class of the toolkit is given to claim: SequenceSharing("cp", ...).
 AXIS = re.compile(r'(?:kAxis\s*=\s*|claim_axis\(\s*|\b\w+Sharing\(\s*)"([^"]+)"')
-KINDS_WITH_AN_AXIS = {"tensor_parallel", "context_parallel"}  # one whose axis is not found would make this check blind
+KINDS_WITH_AN_AXIS = {"tensor_parallel", "context_parallel", "expert_parallel"}  # one whose axis is not found would make this check blind
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')  # with those that follow at once: one text
 DEFAULT = re.compile(r'PluginChoice \w+ = \{\.type = "[^"]*"\}')
 NAME = re.compile(r"drivetrain_add_plugin\(\s*(\S+)\s+KIND\s+([^\s)]+)")

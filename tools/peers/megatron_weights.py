@@ -24,25 +24,36 @@ CASES = {  # options by Megatron-LM's names
              "group_query_attention": False},
     "llama": {**ROPE, "rotary_base": 500000},
     "qwen2": {**ROPE, "rotary_base": 1000000, "add_qkv_bias": True},
+    "mixtral": {**ROPE, "rotary_base": 1000000, "num_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 96},
+    "qwen2_moe": {**ROPE, "rotary_base": 10000, "add_qkv_bias": True, "num_experts": 8, "moe_router_topk": 4, "moe_ffn_hidden_size": 48,
+                  "moe_layer_freq": [0, 1], "moe_router_pre_softmax": True, "moe_shared_expert_intermediate_size": 80,
+                  "moe_shared_expert_gate": True},
 }
+MOE = ("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_router_pre_softmax", "moe_shared_expert_intermediate_size",
+       "moe_shared_expert_gate")
 
 
 def make_model(case):
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     torch.manual_seed(7)
     activation = torch.nn.functional.silu if case["swiglu"] else torch.nn.functional.gelu
+    experts = {name: case[name] for name in MOE if name in case}
+    if "num_experts" in case:
+        experts.update(num_moe_experts=case["num_experts"], moe_grouped_gemm=False, moe_token_dispatcher_type="allgather",
+                       moe_router_load_balancing_type="none")
     config = TransformerConfig(
         num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_query_groups=case["num_query_groups"],
         ffn_hidden_size=case["ffn_hidden_size"], normalization=case["normalization"], layernorm_epsilon=1e-5,
         add_bias_linear=case["add_bias_linear"], add_qkv_bias=case.get("add_qkv_bias", False), gated_linear_unit=case["swiglu"],
         activation_func=activation, hidden_dropout=0.0, attention_dropout=0.0, use_cpu_initialization=True,
         bias_activation_fusion=False, masked_softmax_fusion=False, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
-        apply_rope_fusion=False, persist_layer_norm=False)
+        apply_rope_fusion=False, persist_layer_norm=False, **experts)
     model = GPTModel(
-        config=config, transformer_layer_spec=get_gpt_layer_local_spec(normalization=case["normalization"]),
+        config=config, transformer_layer_spec=get_gpt_decoder_block_spec(
+            config, use_transformer_engine=False, normalization=case["normalization"]),
         vocab_size=VOCABULARY, max_sequence_length=POSITIONS, position_embedding_type=case["position_embedding_type"],
         rotary_base=case.get("rotary_base", 10000), parallel_output=False,
         share_embeddings_and_output_weights=not case["untie_embeddings_and_output_weights"])
@@ -76,7 +87,13 @@ def config_of(case):
               "position_embedding_type": case["position_embedding_type"].split("_")[0], "add_bias": case["add_bias_linear"],
               "activation": "swiglu" if case["swiglu"] else "gelu", "norm_epsilon": 1e-5,
               "untie_embeddings_and_output_weights": case["untie_embeddings_and_output_weights"]}
-    params.update({name: case[name] for name in ("rotary_base", "add_qkv_bias") if name in case})
+    params.update({name: case[name] for name in ("rotary_base", "add_qkv_bias", "num_experts") if name in case})
+    if "num_experts" in case:
+        params.update({ours: case[theirs] for ours, theirs in (
+            ("num_experts_per_tok", "moe_router_topk"), ("moe_intermediate_size", "moe_ffn_hidden_size"), ("moe_layers", "moe_layer_freq"),
+            ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
+            ("shared_expert_gate", "moe_shared_expert_gate")) if theirs in case})
+        params.update(norm_topk_prob=not case.get("moe_router_pre_softmax", False), router_aux_loss_coef=0)
     return {"model": {"type": "gpt", "params": params}}
 
 
@@ -97,6 +114,8 @@ def on_the_cpu():
             return contextlib.nullcontext()
 
     random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoTracker(), True
+    from megatron.core.transformer.moe import moe_utils
+    moe_utils.te_general_gemm = None  # a name that is missing where there is no Transformer Engine
     torch.cuda.current_device = lambda: "cpu"
     torch.cuda.synchronize = lambda *_: None
     torch.Tensor.cuda = lambda self, *_, **__: self

@@ -14,6 +14,8 @@ namespace {
 
 using Kind = PickleNode::Kind;
 
+constexpr int64_t kMostListed = 100000;
+
 bool same(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
   if (!a.is_array() || !b.is_array()) return a == b;
@@ -47,6 +49,7 @@ class Reader {
     sizes();
     positions();
     layers();
+    experts();
     tell_unknown();
     return std::move(made_);
   }
@@ -139,6 +142,41 @@ class Reader {
       made_.facts.set("add_bias_linear", !no_bias->as_bool());
     }
     if (const std::string name = activation(); !name.empty()) made_.facts.set("activation", name);
+  }
+
+  // Megatron's defaults where it says nothing.
+  void experts() {
+    const Value* const count = find("num_experts|num_moe_experts");
+    if (!count || same(*count, 0) || same(*count, Value::Array{1})) return;
+    made_.facts.set("num_experts", *count);
+    const std::pair<const char*, Value> options[] = {{"moe_router_topk", 2},
+                                                     {"moe_ffn_hidden_size", value_of("ffn_hidden_size", Value())},
+                                                     {"moe_shared_expert_intermediate_size", 0},
+                                                     {"moe_shared_expert_gate", false},
+                                                     {"moe_router_score_function", "softmax"},
+                                                     {"moe_router_pre_softmax", false},
+                                                     {"moe_router_topk_scaling_factor", 1},
+                                                     {"moe_router_num_groups", 1},
+                                                     {"moe_router_group_topk", 1}};
+    const bool sigmoid = same(value_of("moe_router_score_function", Value()), "sigmoid");
+    for (const auto& [name, otherwise] : options)
+      if (!sigmoid || name != std::string_view("moe_router_pre_softmax"))
+        made_.facts.set(name, value_of(name, otherwise));
+    const Value balance = value_of("moe_router_load_balancing_type", Value());
+    if (same(balance, "sinkhorn"))
+      throw fail(ErrorCode::checkpoint, file_.path(),
+                 ": was saved with moe_router_load_balancing_type \"sinkhorn\", by ",
+                 "which experts are chosen another way, which is not supported");
+    const Value every = value_of("moe_layer_freq", 1), layers = value_of("num_layers|encoder_num_layers", 0);
+    made_.facts.set("moe_layer_freq", every);
+    if (!every.is_int() || every.as_int() < 1 || !layers.is_int() || layers.as_int() > kMostListed) return;
+    Value::Array list;
+    for (int64_t i = 0; i < layers.as_int(); ++i) list.emplace_back(i % every.as_int() == 0 ? 1 : 0);
+    made_.facts.set("moe_layer_freq", list);
+  }
+  Value value_of(const char* names, const Value& otherwise) const {
+    const Value* const found = find(names);
+    return found ? *found : otherwise;
   }
 
   // Megatron has one GELU by tanh and one by erf, and the fusion of bias and activation chooses.

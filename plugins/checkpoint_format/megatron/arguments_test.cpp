@@ -59,6 +59,7 @@ struct MegatronArguments : ::testing::Test {
     if (name.find("gelu") != std::string::npos || name == "onnx_safe" || name == "squared_relu" ||
         name == "quick_geglu")
       args.set("swiglu", false), args.set("bias_gelu_fusion", name == "onnx_safe");
+    if (name.starts_with("moe_")) args.set("num_experts", 8);
     if (name == "add_position_embedding" || name == "use_rotary_position_embeddings")
       args.set("position_embedding_type", "learned_absolute");
     return args;
@@ -82,6 +83,15 @@ TEST_F(MegatronArguments, every_option_of_the_table_changes_the_facts_or_is_refu
                                                {"rotary_percent", 0.5},
                                                {"no_rope_freq", 4},
                                                {"num_experts", 8},
+                                               {"num_moe_experts", 8},
+                                               {"moe_router_topk", 4},
+                                               {"moe_ffn_hidden_size", 96},
+                                               {"moe_shared_expert_intermediate_size", 64},
+                                               {"moe_layer_freq", 2},
+                                               {"moe_router_score_function", "sigmoid"},
+                                               {"moe_router_topk_scaling_factor", 2.5},
+                                               {"moe_router_num_groups", 2},
+                                               {"moe_router_group_topk", 3},
                                                {"rope_type", "yarn"},
                                                {"num_query_groups", 4},
                                                {"num_key_value_heads", 4},
@@ -130,6 +140,18 @@ TEST_F(MegatronArguments, facts_are_what_the_options_come_to) {
   EXPECT_EQ(old.find("rotary_base"), nullptr) << "there is no rope";
   gpt2.set("bias_gelu_fusion", false);
   EXPECT_EQ(said(gpt2).facts.find("activation")->as_string(), "gelu");
+}
+
+TEST_F(MegatronArguments, experts_are_said_with_defaults_and_by_layer) {
+  Value args = llama();
+  EXPECT_EQ(said(args).facts.find("moe_router_topk"), nullptr) << "there are none";
+  args.set("num_experts", 8), args.set("num_layers", 3), args.set("moe_layer_freq", 2);
+  const Value facts = said(args).facts;
+  EXPECT_EQ(facts.find("moe_ffn_hidden_size")->as_int(), 128);
+  EXPECT_EQ(facts.find("moe_router_topk")->as_int(), 2);
+  EXPECT_EQ(facts.find("moe_layer_freq")->to_json(), "[1,0,1]");
+  args.set("moe_router_load_balancing_type", "sinkhorn");
+  EXPECT_NE(refusal(args).find("sinkhorn"), std::string::npos);
 }
 
 TEST_F(MegatronArguments, two_names_of_one_option_agree_or_are_refused) {

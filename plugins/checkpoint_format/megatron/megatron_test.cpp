@@ -175,6 +175,34 @@ TEST_F(MegatronTest, parts_of_tensor_ranks_are_joined_as_each_is_cut) {
   EXPECT_EQ(at(fc1, {11, 3}), 323);
 }
 
+// Experts one after another and grouped by Transformer Engine, each with gate and up of its own; a shared one beside
+// them.
+TEST_F(MegatronTest, parts_of_experts_are_joined_as_those_of_an_mlp) {
+  SmallRanks small;
+  const std::string mlp = "decoder.layers.0.mlp.";
+  for (auto& tensors : small.tensors) {
+    const at::Tensor fc1 = tensors.at(mlp + "linear_fc1.weight"), fc2 = tensors.at(mlp + "linear_fc2.weight");
+    tensors.erase(mlp + "linear_fc1.weight"), tensors.erase(mlp + "linear_fc2.weight");
+    tensors[mlp + "experts.local_experts.0.linear_fc1.weight"] = fc1;
+    tensors[mlp + "experts.local_experts.0.linear_fc2.weight"] = fc2;
+    tensors[mlp + "experts.linear_fc1.weight1"] = fc1 + 5000, tensors[mlp + "experts.linear_fc2.weight1"] = fc2 + 5000;
+    tensors[mlp + "shared_experts.linear_fc1.weight"] = fc1 + 7000;
+    tensors[mlp + "shared_experts.linear_fc2.weight"] = fc2 + 7000;
+    tensors[mlp + "router.weight"] = at::arange(8, at::kFloat).view({2, 4});
+  }
+  small.save(temporary_.path());
+  const NamedTensors found = read(temporary_.path());
+  for (const auto& [name, more] :
+       {std::pair{"experts.local_experts.0.", 0}, {"experts.local_experts.1.", 5000}, {"shared_experts.", 7000}}) {
+    const at::Tensor fc1 = found.at(concat("model/", mlp, name, "linear_fc1.weight")),
+                     fc2 = found.at(concat("model/", mlp, name, "linear_fc2.weight"));
+    EXPECT_EQ(fc1[3][0].item<float>(), 300 + more) << "gates of both ranks, then what they gate";
+    EXPECT_EQ(fc1[6][0].item<float>(), 12 + more);
+    EXPECT_EQ(fc2[3][5].item<float>(), 411 + more);
+  }
+  EXPECT_EQ(found.at("model/" + mlp + "router.weight").size(0), 2);
+}
+
 TEST_F(MegatronTest, ranks_that_disagree_are_told_with_file_and_tensor) {
   const std::string norm = "decoder.layers.0.input_layernorm.weight",
                     qkv = "decoder.layers.0.self_attention.linear_qkv.weight";
@@ -222,7 +250,8 @@ TEST_F(MegatronTest, what_would_mean_something_else_is_refused_by_name) {
   for (const char* const option : {"apply_layernorm_1p", "rotary_interleaved", "multi_latent_attention",
                                    "apply_residual_connection_post_layernorm"})
     refused([&](SmallRanks& s) { s.options[1] = {{option, true}}; }, {"mp_rank_01", option});
-  refused([&](SmallRanks& s) { s.options[0] = {{"num_experts", 8}}; }, {"num_experts"});
+  refused([&](SmallRanks& s) { s.options[0] = {{"num_experts", 8}}; }, {"num_experts", "mp_rank_01"});
+  refused([&](SmallRanks& s) { s.options[0] = {{"moe_latent_size", 8}}; }, {"moe_latent_size", "a projection"});
   refused([&](SmallRanks& s) { s.options[0] = {{"rotary_percent", 0.5}}; }, {"rotary_percent 0.5"});
   SmallRanks older;
   older.version = 2.0;
@@ -284,6 +313,12 @@ TEST(MegatronNames, of_any_age_are_those_of_megatron_core) {
   EXPECT_EQ(name("language_model.encoder.final_norm.weight"), "decoder.final_layernorm.weight");
   EXPECT_EQ(name("decoder.layers.mlp.linear_fc1.layer_norm_bias"), "decoder.layers.pre_mlp_layernorm.bias");
   EXPECT_EQ(name("module.decoder.layers.3.mlp.linear_fc2.weight"), "decoder.layers.3.mlp.linear_fc2.weight");
+  const char* const expert = "decoder.layers.3.mlp.experts.local_experts.12.linear_fc1.weight";
+  for (const char* const theirs : {"decoder.layers.3.mlp.experts.experts.12.linear_fc1.weight",
+                                   "decoder.layers.3.mlp.experts.linear_fc1.weight12", expert})
+    EXPECT_EQ(name(theirs), expert);
+  EXPECT_EQ(name("decoder.layers.mlp.experts.experts.linear_fc1.weight"),
+            "decoder.layers.mlp.experts.experts.linear_fc1.weight");
   for (const char* const none : {"optimizer.state.exp_avg.output_layer.weight", "output_layer._extra_state",
                                  "language_model.rotary_pos_emb.inv_freq"})
     EXPECT_EQ(name(none), "") << none;

@@ -1,5 +1,6 @@
 #include "names.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,34 @@ void rename(std::string& name, const Renaming (&list)[count]) {
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+constexpr std::string_view kExperts = "mlp.experts.", kLocal = "mlp.experts.local_experts.";
+
+// The number at the beginning of a text, and its digits; none: 0.
+std::pair<int64_t, size_t> number_at(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  return {digits > 0 && digits < 10 ? std::atoll(std::string(text.substr(0, digits)).c_str()) : 0,
+          digits < 10 ? digits : 0};
+}
+
+// Experts under numbers of their own ("mlp.experts.experts.7.linear_fc1.weight"), or as tensors of one layer
+// ("mlp.experts.linear_fc1.weight7", Transformer Engine).
+void rename_expert(std::string& rest) {
+  if (!rest.starts_with(kExperts)) return;
+  if (rest.starts_with(kStackedExperts)) {
+    const std::string_view behind = std::string_view(rest).substr(std::string_view(kStackedExperts).size());
+    const auto [expert, digits] = number_at(behind);
+    if (digits > 0 && digits < behind.size() && behind[digits] == '.')
+      rest = of_expert(expert, std::string(behind.substr(digits + 1)));
+    return;
+  }
+  for (const std::string_view layer : {"linear_fc1.weight", "linear_fc2.weight"}) {
+    const std::string_view behind = std::string_view(rest).substr(kExperts.size());
+    if (!behind.starts_with(layer)) continue;
+    const auto [expert, digits] = number_at(behind.substr(layer.size()));
+    if (digits > 0 && layer.size() + digits == behind.size()) return void(rest = of_expert(expert, std::string(layer)));
+  }
+}
+
 }  // namespace
 
 std::string WeightName::full() const {
@@ -66,7 +95,20 @@ std::optional<WeightName> weight_name(std::string name) {
     weight.rest.erase(0, digits + 1);
   }
   rename(weight.rest, kInLayer);
+  rename_expert(weight.rest);
   return weight;
+}
+
+std::string of_expert(int64_t expert, const std::string& rest) { return concat(kLocal, expert, ".", rest); }
+
+std::string_view in_mlp(std::string_view rest) {
+  for (const std::string_view shared : {"mlp.shared_experts.", "mlp."})
+    if (rest.starts_with(shared) && rest.substr(shared.size()).starts_with("linear_fc"))
+      return rest.substr(shared.size());
+  if (!rest.starts_with(kLocal)) return {};
+  const std::string_view behind = rest.substr(kLocal.size());
+  const size_t digits = number_at(behind).second;
+  return digits > 0 && digits < behind.size() ? behind.substr(digits + 1) : std::string_view();
 }
 
 Cut cut_of(const WeightName& name, bool gated_mlp) {
@@ -74,8 +116,9 @@ Cut cut_of(const WeightName& name, bool gated_mlp) {
   if (!name.in_layers)
     return rest == "embedding.word_embeddings.weight" || rest == "output_layer.weight" ? Cut::rows : Cut::none;
   if (rest.starts_with("self_attention.linear_qkv.")) return Cut::rows;
-  if (rest.starts_with("mlp.linear_fc1.")) return gated_mlp ? Cut::gated : Cut::rows;
-  const bool columns = rest == "self_attention.linear_proj.weight" || rest == "mlp.linear_fc2.weight";
+  const std::string_view mlp = in_mlp(rest);
+  if (mlp.starts_with("linear_fc1.")) return gated_mlp ? Cut::gated : Cut::rows;
+  const bool columns = rest == "self_attention.linear_proj.weight" || mlp == "linear_fc2.weight";
   return columns ? Cut::columns : Cut::none;
 }
 

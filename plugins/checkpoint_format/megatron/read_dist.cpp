@@ -1,5 +1,6 @@
 // Source: megatron/core/dist_checkpointing/strategies/torch.py; transformer/transformer_block.py (sharded_state_dict:
-// layers stacked along a first dimension, or each under its own name), transformer/mlp.py (gate and up apart).
+// layers stacked along a first dimension, or each under its own name), transformer/mlp.py (gate and up apart),
+// transformer/moe/experts.py (experts stacked along a dimension behind that of layers, or each under its own name).
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -18,19 +19,22 @@ namespace {
 
 using Sizes = DcpFolder::Sizes;
 
-constexpr int64_t kMostLayers = 100000;
+constexpr int64_t kMostLayers = 100000;  // and experts
 
 // A tensor of the folder, and what it is of the model's.
 struct Stored {
   WeightName name;
-  Sizes shape;                   // of one layer
+  Sizes shape;                   // of one layer, of one expert
   int64_t layers = 0;            // that lie one after another; 0: one tensor
+  int64_t experts = 0;           // the same
   int64_t halves = 1, half = 0;  // gate or up alone: half 0 or 1 of two
   std::vector<DcpFolder::Item> items{};
 
-  std::string full(int64_t layer) const {
+  size_t stacked() const { return (layers > 0 ? 1 : 0) + (experts > 0 ? 1 : 0); }
+  std::string full(int64_t layer, int64_t expert) const {
     WeightName of = name;
     if (layers > 0) of.layer = layer;
+    if (experts > 0) of.rest = of_expert(expert, of.rest);
     return "model/" + of.full();
   }
 };
@@ -72,13 +76,19 @@ class DistReader {
   Stored describe(const std::string& name, WeightName weight, const Sizes& shape) const {
     Stored stored{std::move(weight), shape};
     std::string& rest = stored.name.rest;
-    if (stored.name.in_layers && !stored.name.layer) {
-      if (shape.empty() || shape[0] < 1 || shape[0] > kMostLayers) throw wrong(name, "has no dimension of layers");
-      stored.layers = shape[0];
+    const auto take_first = [&](const char* why) {
+      if (stored.shape.empty() || stored.shape[0] < 1 || stored.shape[0] > kMostLayers) throw wrong(name, why);
+      const int64_t count = stored.shape[0];
       stored.shape.erase(stored.shape.begin());
+      return count;
+    };
+    if (stored.name.in_layers && !stored.name.layer) stored.layers = take_first("has no dimension of layers");
+    if (stored.name.in_layers && rest.starts_with(kStackedExperts)) {
+      stored.experts = take_first("has no dimension of experts");
+      rest.erase(0, std::string_view(kStackedExperts).size());
     }
     const bool gate = rest.ends_with("_w"), up = rest.ends_with("_v");
-    if (rest.starts_with("mlp.linear_fc1.") && (gate || up)) {
+    if ((gate || up) && (in_mlp(rest).starts_with("linear_fc1.") || rest.starts_with("linear_fc1."))) {
       if (stored.shape.empty()) throw wrong(name, "has no rows");
       stored.halves = 2, stored.half = up ? 1 : 0;
       rest.resize(rest.size() - 2);
@@ -96,25 +106,32 @@ class DistReader {
     Sizes whole = stored.shape;
     if (stored.halves == 2 && __builtin_mul_overflow(whole[0], 2, whole.data()))
       throw wrong(name, "has a shape that cannot be");
-    for (int64_t layer = 0; layer < std::max<int64_t>(stored.layers, 1); ++layer) {
-      const std::string full = stored.full(layer);
-      if (stored.halves == 1 || !made_->contains(full)) made_->add(full, whole, stored.items.front().values.dtype);
-    }
+    for (int64_t layer = 0; layer < std::max<int64_t>(stored.layers, 1); ++layer)
+      for (int64_t expert = 0; expert < std::max<int64_t>(stored.experts, 1); ++expert) {
+        const std::string full = stored.full(layer, expert);
+        if (stored.halves == 1 || !made_->contains(full)) made_->add(full, whole, stored.items.front().values.dtype);
+      }
     for (const DcpFolder::Item& item : stored.items) add_part(stored, item);
   }
 
-  // A part holds some of some layers.
+  // A part holds some of some layers, and of some of their experts.
   void add_part(const Stored& stored, const DcpFolder::Item& item) {
-    const bool stacked = stored.layers > 0;
+    const auto stacked = static_cast<std::ptrdiff_t>(stored.stacked());
     const Sizes offsets(item.offsets.begin() + stacked, item.offsets.end()),
         sizes(item.values.shape.begin() + stacked, item.values.shape.end());
-    const int64_t layers = stacked ? item.values.shape[0] : 1, first = stacked ? item.offsets[0] : 0;
-    const int64_t each = layers > 0 ? item.values.numel() / layers : 0;
+    const size_t of_experts = stored.layers > 0 ? 1 : 0;
+    const int64_t layers = stored.layers > 0 ? item.values.shape[0] : 1,
+                  first_layer = stored.layers > 0 ? item.offsets[0] : 0;
+    const int64_t experts = stored.experts > 0 ? item.values.shape[of_experts] : 1,
+                  first_expert = stored.experts > 0 ? item.offsets[of_experts] : 0;
+    const int64_t each = layers > 0 && experts > 0 ? item.values.numel() / layers / experts : 0;
     const int64_t below = stored.half * (stored.shape.empty() ? 0 : stored.shape[0]);
     for (ChunkBox part : boxes_of_chunk(stored.shape, offsets, sizes)) {
       part.box.row += below;
       for (int64_t i = 0; i < layers; ++i)
-        made_->add_box(stored.full(first + i), part.box, item.file, item.values, i * each + part.first);
+        for (int64_t e = 0; e < experts; ++e)
+          made_->add_box(stored.full(first_layer + i, first_expert + e), part.box, item.file, item.values,
+                         (i * experts + e) * each + part.first);
     }
   }
 

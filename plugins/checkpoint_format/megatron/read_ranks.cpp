@@ -126,7 +126,7 @@ class RanksReader {
       std::vector<RankPart> parts;
       for (size_t rank = 0; rank < ranks.size(); ++rank)
         parts.push_back({files_[rank][stage], ranks[rank].at(full).tensor});
-      const bool gated = name.layer && has_gate(ranks[0], *name.layer);
+      const bool gated = name.layer && has_gate(ranks[0], name);
       if (name.layer) *name.layer += layers_;
       join_parts(*made_, name.full(), cut_of(name, gated), parts);
     }
@@ -145,15 +145,18 @@ class RanksReader {
     check(file, found, first, wanted);
   }
 
-  static const TorchTensor* in_layer(const Holdings& rank, int64_t layer, const char* name) {
+  static const TorchTensor* in_layer(const Holdings& rank, int64_t layer, const std::string& name) {
     const auto found = rank.find(WeightName{layer, name, true}.full());
     return found == rank.end() ? nullptr : &found->second.tensor;
   }
 
-  // Gate and up make the first matrix twice as high as the second is wide.
-  static bool has_gate(const Holdings& rank, int64_t layer) {
-    const TorchTensor *first = in_layer(rank, layer, "mlp.linear_fc1.weight"),
-                      *second = in_layer(rank, layer, "mlp.linear_fc2.weight");
+  // Gate and up make the first matrix of an MLP twice as high as the second is wide.
+  static bool has_gate(const Holdings& rank, const WeightName& name) {
+    const std::string_view mlp = in_mlp(name.rest);
+    if (mlp.empty()) return false;
+    const std::string before = name.rest.substr(0, name.rest.size() - mlp.size());
+    const TorchTensor *first = in_layer(rank, *name.layer, before + "linear_fc1.weight"),
+                      *second = in_layer(rank, *name.layer, before + "linear_fc2.weight");
     return first && second && first->shape.size() == 2 && second->shape.size() == 2 && first->shape[0] % 2 == 0 &&
            first->shape[0] / 2 == second->shape[1];
   }

@@ -7,6 +7,7 @@
 #include <drivetrain/random.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/toolkit/layers/block_layers.h>
+#include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/recompute/recomputable.h>
 #include <drivetrain/toolkit/units/autograd_unit.h>
 
@@ -36,21 +37,26 @@ class Block : public AutogradUnit {
     attention_ = layers.attention(specs.attention);
     attn_proj_ = layers.linear(specs.attn_proj);
     attn_norm_ = norm(specs.attn_norm), norm2_ = norm(specs.norm2);
-    fc_ = layers.linear(specs.fc);
-    mlp_proj_ = layers.linear(specs.mlp_proj);
+    if (spec.mixture) {
+      mixture_.emplace(*spec.mixture, specs, spec.activation, layers);
+    } else {
+      fc_ = layers.linear(specs.fc);
+      mlp_proj_ = layers.linear(specs.mlp_proj);
+    }
     mlp_norm_ = norm(specs.mlp_norm);
   }
 
   std::vector<ParamPtr> params() const override {
     std::vector<ParamPtr> all;
-    const Layer* layers[] = {norm1_.get(),     qkv_.get(),       q_norm_.get(),    k_norm_.get(),
-                             attention_.get(), attn_proj_.get(), attn_norm_.get(), norm2_.get(),
-                             fc_.get(),        mlp_proj_.get(),  mlp_norm_.get()};
-    for (const Layer* layer : layers) {
-      if (!layer) continue;
-      const auto own = layer->params();
-      all.insert(all.end(), own.begin(), own.end());
-    }
+    const auto add = [&](const std::vector<ParamPtr>& own) { all.insert(all.end(), own.begin(), own.end()); };
+    const Layer* const before[] = {norm1_.get(),     qkv_.get(),       q_norm_.get(),    k_norm_.get(),
+                                   attention_.get(), attn_proj_.get(), attn_norm_.get(), norm2_.get()};
+    for (const Layer* layer : before)
+      if (layer) add(layer->params());
+    if (mixture_) add(mixture_->params());
+    const Layer* const behind[] = {fc_.get(), mlp_proj_.get(), mlp_norm_.get()};
+    for (const Layer* layer : behind)
+      if (layer) add(layer->params());
     return all;
   }
 
@@ -58,22 +64,28 @@ class Block : public AutogradUnit {
 
   // On the residual stream the input, the sum after attention, both norms' outputs for the weights behind them, and
   // what norms behind the branches read; of the heads queries, keys, values and what attention returns, and what norms
-  // of queries and keys read; both sides of the activation function.
+  // of queries and keys read; both sides of the activation function. Of experts the rows that they read and return, and
+  // what is in front of their activation; the norm in front of a mixture is kept.
   std::optional<UnitKeeps> keeps() const override {
-    const auto D = static_cast<double>(shape_.hidden), F = static_cast<double>(shape_.ffn);
+    const auto D = static_cast<double>(shape_.hidden);
     const auto queries = static_cast<double>(shape_.heads * shape_.head_dim),
                keys = static_cast<double>(shape_.groups * shape_.head_dim);
     const double before = norm1_ ? 2 * D : 0, after = attn_norm_ ? 2 * D : 0, normed = q_norm_ ? queries + keys : 0;
+    const ExpertShape& m = shape_.mixture;
+    const int64_t inner = mixture_ ? m.shared_ffn : shape_.ffn;
+    const double of_rows = mixture_ ? expert_rows(1) * (2 * D + static_cast<double>(shape_.fc_width(m.ffn))) : 0;
     UnitKeeps keeps;
-    keeps.all = {(parallel_ ? D : 2 * D) + before + after,
-                 2 * (queries + keys) + normed + static_cast<double>(shape_.fc_width()) + F};
+    keeps.all = {(parallel_ ? D : 2 * D) + before + after + of_rows,
+                 2 * (queries + keys) + normed + static_cast<double>(shape_.fc_width(inner) + inner)};
     keeps.inputs = {D, 0};
-    keeps.regions = {{"norm", {before, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, F}}};
+    keeps.regions = {{"norm", {mixture_ ? before / 2 : before, 0}}, {"attn.core", {0, queries}}};
+    if (!mixture_) keeps.regions.push_back({"mlp.act", {0, static_cast<double>(inner)}});
     return keeps;
   }
 
   std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
-    const BlockKeeps keeps{qkv_->keeps_input(), fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
+    BlockKeeps keeps{qkv_->keeps_input(), fc_ && fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
+    if (mixture_) keeps.expert_rows = expert_rows(visit.rank_tokens);
     return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit, window_)));
   }
 
@@ -86,6 +98,10 @@ class Block : public AutogradUnit {
   }
 
  private:
+  double expert_rows(double tokens) const {
+    return mixture_->experts().planned_rows(tokens * static_cast<double>(shape_.mixture.chosen));
+  }
+
   // What a branch adds to the residual stream.
   at::Tensor branch(const at::Tensor& x, const char* site, StepContext& ctx) const {
     at::Tensor y = x;
@@ -111,6 +127,10 @@ class Block : public AutogradUnit {
   }
 
   at::Tensor mlp_branch(const at::Tensor& y_BSD, StepContext& ctx) {
+    if (mixture_) {
+      const at::Tensor out = mixture_->forward(norm2_ ? norm2_->forward(y_BSD, ctx) : y_BSD, ctx);
+      return mlp_norm_ ? mlp_norm_->forward(out, ctx) : out;
+    }
     const auto first = [this, &ctx](const Tensors& y) { return Tensors{behind_norm(y, norm2_, fc_, ctx)}; };
     const auto act = [this](const Tensors& h) { return activate(shape_.activation, h[0]); };
     const at::Tensor out =
@@ -154,6 +174,7 @@ class Block : public AutogradUnit {
   std::shared_ptr<Norm> norm1_, q_norm_, k_norm_, attn_norm_, norm2_, mlp_norm_;
   std::shared_ptr<Linear> qkv_, attn_proj_, fc_, mlp_proj_;
   std::shared_ptr<AttentionLayer> attention_;
+  std::optional<Mixture> mixture_;  // in place of fc_ and mlp_proj_
 };
 
 }  // namespace

@@ -10,6 +10,24 @@ namespace {
 
 double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_cast<double>(s.layers)); }
 
+MixtureSpec mixture_spec(const Shape& s, int64_t index, const BlockSpec& block) {
+  const ExpertShape& m = s.mixture;
+  MixtureSpec spec;
+  spec.router.name = block.name + ".mlp.router";
+  spec.router.hidden = s.hidden, spec.router.experts = m.experts, spec.router.chosen = m.chosen;
+  spec.router.scores = m.scores, spec.router.renormalize = m.renormalize, spec.router.scale = m.scale;
+  spec.router.groups = m.groups, spec.router.chosen_groups = m.chosen_groups;
+  spec.router.balance = m.balance_weight > 0 ? m.balance : BalanceLoss::none;
+  spec.router.balance_weight = m.balance_weight, spec.router.z_weight = m.z_weight;
+  spec.router.bias_update_rate = m.bias_update_rate, spec.router.forced = m.forced;
+  spec.router.index = s.mixtures(index), spec.router.layers = s.mixtures(s.layers);
+  spec.router.init = InitRule::normal(block.init_std);
+  spec.experts = {block.name + ".mlp.experts", m.experts, s.hidden, m.ffn, s.activation};
+  spec.experts.init = spec.router.init, spec.experts.output_init = InitRule::normal(block.output_init_std);
+  spec.shared_ffn = m.shared_ffn, spec.shared_gate = m.shared_gate;
+  return spec;
+}
+
 BlockSpec without_angles(const Shape& s, int64_t index) {
   BlockSpec spec;
   spec.name = concat("block.", index);
@@ -23,6 +41,7 @@ BlockSpec without_angles(const Shape& s, int64_t index) {
   spec.window = s.window_of(index);
   spec.hidden_dropout = s.hidden_dropout, spec.attention_dropout = s.attention_dropout;
   spec.init_std = s.init_std, spec.output_init_std = output_std(s);
+  if (s.is_mixture(index)) spec.mixture = mixture_spec(s, index, spec);
   return spec;
 }
 
@@ -37,7 +56,8 @@ BlockSpec block_spec(const Shape& s, int64_t index, int64_t length) {
 }
 
 std::vector<LayerTensor> block_tensors(const Shape& s, int64_t index) {
-  const BlockLayerSpecs b = block_layer_specs(without_angles(s, index));
+  const BlockSpec block = without_angles(s, index);
+  const BlockLayerSpecs b = block_layer_specs(block);
   std::vector<LayerTensor> list;
   const auto norm = [&](const std::optional<NormSpec>& spec) {
     if (spec && spec->gain) list.push_back({spec->name + ".weight", spec->dim});
@@ -48,7 +68,18 @@ std::vector<LayerTensor> block_tensors(const Shape& s, int64_t index) {
     if (spec.bias) list.push_back({spec.name + ".bias", spec.out});
   };
   norm(b.norm1), linear(b.qkv), norm(b.q_norm), norm(b.k_norm), linear(b.attn_proj), norm(b.attn_norm);
-  norm(b.norm2), linear(b.fc), linear(b.mlp_proj), norm(b.mlp_norm);
+  norm(b.norm2);
+  if (block.mixture) {
+    const ExpertsSpec& experts = block.mixture->experts;
+    list.push_back({block.mixture->router.name + ".weight", experts.experts, s.hidden});
+    list.push_back({experts.name + ".fc.weight", experts.experts * s.fc_width(experts.ffn), s.hidden});
+    list.push_back({experts.name + ".proj.weight", experts.experts * s.hidden, experts.ffn});
+    for (const auto& shared : {b.shared_fc, b.shared_proj, b.shared_gate})
+      if (shared) linear(*shared);
+  } else {
+    linear(b.fc), linear(b.mlp_proj);
+  }
+  norm(b.mlp_norm);
   return list;
 }
 

@@ -284,7 +284,89 @@ const char* const kFamilies = R"json([
     "block.{}.norm2": "gpt_neox.layers.{}.post_attention_layernorm",
     "block.{}.mlp.fc": "gpt_neox.layers.{}.mlp.dense_h_to_4h",
     "block.{}.mlp.proj": "gpt_neox.layers.{}.mlp.dense_4h_to_h",
-    "final_norm": "gpt_neox.final_layer_norm", "head": "embed_out"}}
+    "final_norm": "gpt_neox.final_layer_norm", "head": "embed_out"}},
+
+{ "like": "llama", "model_type": "mixtral", "title": "Mixtral", "architecture": "MixtralForCausalLM",
+  "options": {"norm_topk_prob": true},
+  "rope": {"theta": 1000000},
+  "window": {"size": null, "layers": "all"},
+  "experts": {"router_aux_loss_coef": 0.001},
+  "keys": {
+    "attention_bias": null, "mlp_bias": null,
+    "num_key_value_heads": {"sets": "num_query_groups", "absent": 8, "why": "null: as many as heads"},
+    "rms_norm_eps": {"sets": "norm_epsilon", "absent": 1e-5},
+    "sliding_window": {"reads": "window", "why": "of all layers"},
+    "intermediate_size": {"sets": ["moe_intermediate_size", "ffn_hidden_size"], "absent": 14336},
+    "num_local_experts|num_experts": {"sets": "num_experts", "absent": 8, "all_spellings": true},
+    "num_experts_per_tok": {"sets": "num_experts_per_tok", "absent": 2},
+    "router_aux_loss_coef|output_router_logits": {"reads": "experts", "why": "the coefficient counts if output_router_logits is true, else there is no such loss"},
+    "router_jitter_noise": {"only": [0], "why": "a router reads what its experts read"}},
+  "tensors": {
+    "block.{}.mlp.fc": null, "block.{}.mlp.proj": null,
+    "block.{}.mlp.router": "model.layers.{}.block_sparse_moe.gate",
+    "block.{}.mlp.experts.fc": ["model.layers.{}.block_sparse_moe.experts.{}.w1", "model.layers.{}.block_sparse_moe.experts.{}.w3"],
+    "block.{}.mlp.experts.proj": "model.layers.{}.block_sparse_moe.experts.{}.w2"}},
+
+{ "like": "mixtral", "model_type": "olmoe", "title": "OLMoE", "architecture": "OlmoeForCausalLM",
+  "options": {"norm_topk_prob": null, "qk_norm": "heads"},
+  "rope": {"theta": 10000},
+  "window": null,
+  "experts": {"router_aux_loss_coef": 0.01},
+  "keys": {
+    "router_jitter_noise": null, "sliding_window": null, "num_local_experts|num_experts": null,
+    "num_key_value_heads": {"sets": "num_query_groups", "absent": null, "why": "as many as heads"},
+    "attention_bias": {"sets": ["add_qkv_bias", "add_proj_bias"], "absent": false},
+    "intermediate_size": {"sets": ["moe_intermediate_size", "ffn_hidden_size"], "absent": 2048},
+    "num_experts|num_local_experts": {"sets": "num_experts", "absent": 64, "all_spellings": true},
+    "num_experts_per_tok": {"sets": "num_experts_per_tok", "absent": 8},
+    "norm_topk_prob": {"sets": "norm_topk_prob", "absent": false},
+    "clip_qkv": {"only": [], "why": "queries, keys and values are not clipped"}},
+  "tensors": {
+    "block.{}.attn.q_norm": "model.layers.{}.self_attn.q_norm", "block.{}.attn.k_norm": "model.layers.{}.self_attn.k_norm",
+    "block.{}.mlp.router": "model.layers.{}.mlp.gate",
+    "block.{}.mlp.experts.fc": ["model.layers.{}.mlp.experts.{}.gate_proj", "model.layers.{}.mlp.experts.{}.up_proj"],
+    "block.{}.mlp.experts.proj": "model.layers.{}.mlp.experts.{}.down_proj"}},
+
+{ "like": "llama", "model_type": "qwen2_moe", "title": "Qwen2-MoE", "architecture": "Qwen2MoeForCausalLM",
+  "options": {"shared_expert_gate": true},
+  "experts": {"dense": "decoder_sparse_step", "router_aux_loss_coef": 0.001},
+  "keys": {
+    "attention_bias": null, "mlp_bias": null,
+    "num_key_value_heads": {"sets": "num_query_groups", "absent": 16, "why": "null: as many as heads"},
+    "qkv_bias": {"sets": "add_qkv_bias", "absent": true},
+    "use_sliding_window": {"only": [false], "why": "transformers 4 and 5 do not agree which layers have a window"},
+    "sliding_window|max_window_layers": {"no_effect": "use_sliding_window is false"},
+    "num_experts|num_local_experts": {"sets": "num_experts", "absent": 60, "all_spellings": true},
+    "num_experts_per_tok": {"sets": "num_experts_per_tok", "absent": 4},
+    "moe_intermediate_size": {"sets": "moe_intermediate_size", "absent": 1408},
+    "shared_expert_intermediate_size": {"sets": "shared_expert_intermediate_size", "absent": 5632},
+    "norm_topk_prob": {"sets": "norm_topk_prob", "absent": false},
+    "decoder_sparse_step|mlp_only_layers": {"reads": "experts", "why": "which layers have no experts"},
+    "router_aux_loss_coef|output_router_logits": {"reads": "experts", "why": "the coefficient counts if output_router_logits is true, else there is no such loss"}},
+  "tensors": {
+    "block.{}.mlp.router": "model.layers.{}.mlp.gate",
+    "block.{}.mlp.experts.fc": ["model.layers.{}.mlp.experts.{}.gate_proj", "model.layers.{}.mlp.experts.{}.up_proj"],
+    "block.{}.mlp.experts.proj": "model.layers.{}.mlp.experts.{}.down_proj",
+    "block.{}.mlp.shared.fc": ["model.layers.{}.mlp.shared_expert.gate_proj", "model.layers.{}.mlp.shared_expert.up_proj"],
+    "block.{}.mlp.shared.proj": "model.layers.{}.mlp.shared_expert.down_proj",
+    "block.{}.mlp.shared_gate": "model.layers.{}.mlp.shared_expert_gate"}},
+
+{ "like": "qwen2_moe", "model_type": "qwen3_moe", "title": "Qwen3-MoE", "architecture": "Qwen3MoeForCausalLM",
+  "options": {"shared_expert_gate": null, "qk_norm": "head"},
+  "window": {"size": 4096, "layers": "all", "switch": true},
+  "keys": {
+    "use_sliding_window": null, "sliding_window|max_window_layers": null,
+    "use_sliding_window|sliding_window": {"reads": "window", "why": "a window in all layers, or in none"},
+    "max_window_layers": {"no_effect": "the window is in all layers"},
+    "qkv_bias": null, "shared_expert_intermediate_size": null,
+    "attention_bias": {"sets": ["add_qkv_bias", "add_proj_bias"], "absent": false},
+    "num_key_value_heads": {"sets": "num_query_groups", "absent": 4, "why": "null: as many as heads"},
+    "num_experts|num_local_experts": {"sets": "num_experts", "absent": 128, "all_spellings": true},
+    "num_experts_per_tok": {"sets": "num_experts_per_tok", "absent": 8},
+    "moe_intermediate_size": {"sets": "moe_intermediate_size", "absent": 768}},
+  "tensors": {
+    "block.{}.mlp.shared.fc": null, "block.{}.mlp.shared.proj": null, "block.{}.mlp.shared_gate": null,
+    "block.{}.attn.q_norm": "model.layers.{}.self_attn.q_norm", "block.{}.attn.k_norm": "model.layers.{}.self_attn.k_norm"}}
 ])json";
 
 }  // namespace drivetrain::gpt

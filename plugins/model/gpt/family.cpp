@@ -82,7 +82,7 @@ FamilyKey read_key(const std::string& family, const std::string& names, const Va
   if (const Value* const values = m.take("values"))
     for (const Value::Member& one : values->members()) key.values.emplace_back(one.key, one.value.as_string());
   key.reads = m.text("reads"), key.why = m.text("why");
-  key.negated = m.flag("not"), key.optional = m.flag("optional");
+  key.negated = m.flag("not"), key.optional = m.flag("optional"), key.all_spellings = m.flag("all_spellings");
   if (const Value* const only = m.take("only")) key.use = KeyUse::refused, key.only = only->items();
   if (const Value* const none = m.take("no_effect")) key.use = KeyUse::no_effect, key.why = none->as_string();
   m.done();
@@ -142,6 +142,17 @@ Family::Window read_window_rule(const std::string& family, const Value& value) {
   return window;
 }
 
+Family::Experts read_experts_rule(const std::string& family, const Value& value) {
+  Members m(value, family, "experts");
+  Family::Experts experts;
+  experts.dense = m.text("dense");
+  if (const Value* const weight = m.take("router_aux_loss_coef")) experts.balance_weight = weight->as_double();
+  m.done();
+  if (!experts.dense.empty() && experts.dense != "decoder_sparse_step" && experts.dense != "first_k_dense_replace")
+    throw wrong(family, "experts: dense is \"decoder_sparse_step\" or \"first_k_dense_replace\"");
+  return experts;
+}
+
 Family read(const Value& value) {
   const Value* const type = value.find("model_type");
   const std::string name = type && type->is_string() ? type->as_string() : "";
@@ -158,6 +169,7 @@ Family read(const Value& value) {
   if (const Value* const ignored = m.take("ignored")) f.ignored = words(*ignored);
   if (const Value* const rope = m.take("rope")) f.rope = read_rope_rule(name, *rope);
   if (const Value* const window = m.take("window")) f.window = read_window_rule(name, *window);
+  if (const Value* const experts = m.take("experts")) f.experts = read_experts_rule(name, *experts);
   if (const Value* const interval = m.take("no_rope_interval")) f.no_rope_interval = interval->as_int();
   m.done();
   return f;
@@ -203,6 +215,13 @@ const Known& known() {
   return all;
 }
 
+bool is_size(const std::string& option) {
+  for (const char* one : {"num_query_groups", "ffn_hidden_size", "num_experts", "num_experts_per_tok",
+                          "moe_intermediate_size", "shared_expert_intermediate_size"})
+    if (option == one) return true;
+  return false;
+}
+
 }  // namespace
 
 const std::vector<FamilyTensor>* Family::find_tensor(const std::string& layer) const {
@@ -246,7 +265,7 @@ Value family_options(const Family& family, std::optional<int64_t> hidden_size) {
   // What a file that says nothing means, but for what belongs to a run or to a size.
   for (const FamilyKey& key : family.keys)
     for (const std::string& option : key.sets)
-      if (key.absent && !key.absent->is_null() && !is_of_training(option) && option != "num_query_groups")
+      if (key.absent && !key.absent->is_null() && !is_of_training(option) && !is_size(option))
         options.set(option, to_ours(key, *key.absent));
   if (family.rope) options.set("rotary_base", family.rope->theta);
   if (family.rope && family.rope->percent) options.set("rotary_percent", *family.rope->percent);

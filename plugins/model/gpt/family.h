@@ -20,18 +20,20 @@ namespace drivetrain::gpt {
 struct FamilyKey {
   std::string names, why;
   KeyUse use = KeyUse::honoured;
-  std::vector<std::string> sets;                            // options that it sets
-  std::string reads;                                        // or who reads it: rope, window, rotary_layers, dtype
-  std::optional<Value> absent;                              // no value: it has to be there; null: the option's default
-  Value null;                                               // what null means, where it is not as if absent
+  std::vector<std::string> sets;  // options that it sets
+  std::string reads;              // or who reads it: rope, window, rotary_layers, experts, dtype
+  std::optional<Value> absent;    // no value: it has to be there; null: the option's default
+  Value null;                     // what null means, where it is not as if absent
   std::vector<std::pair<std::string, std::string>> values;  // words of theirs and ours
   double power = 1;                                         // ours is theirs to this power
   bool negated = false;                                     // true for our false
   bool optional = false;                                    // not written where it says what its absence says
+  bool all_spellings = false;                               // those that a file has stay, the others are not removed
   Value::Array only;                                        // of one that is refused: values that ask for nothing
 };
 
-// Rows of a parameter in one tensor of theirs; the names are without ".weight", {} is the block's number.
+// Rows of a parameter in one tensor of theirs; the names are without ".weight", {} is the block's number, a second {}
+// that of an expert.
 struct FamilyTensor {
   std::string name;
   bool transposed = false;  // stored [in, out]
@@ -60,8 +62,15 @@ struct Family {
     bool has_switch = false;      // use_sliding_window
     bool types = false;           // layer_types may say it
   };
+  // Of mixtures: which layers are none, by "decoder_sparse_step" and mlp_only_layers, by "first_k_dense_replace", or
+  // "": all are mixtures; router_aux_loss_coef where a file has none, which counts with output_router_logits alone.
+  struct Experts {
+    std::string dense;
+    double balance_weight = 0;
+  };
   std::optional<Rope> rope;
   std::optional<Window> window;
+  std::optional<Experts> experts;
   int64_t no_rope_interval = 0;  // every n-th layer is without rope; 0: none
 
   const std::vector<FamilyTensor>* find_tensor(const std::string& layer) const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "experts.h"
 #include "hf_config.h"
 #include "megatron_rules.h"
 #include "meta_rules.h"
@@ -60,8 +61,16 @@ class Gpt : public Model {
     const Shape& s = shape_;
     ModelFacts f;
     f.num_layers = s.layers, f.hidden_size = s.hidden, f.num_attention_heads = s.heads, f.num_query_groups = s.groups;
-    f.head_dim = s.head_dim, f.ffn_hidden_size = s.ffn, f.vocab_size = s.vocab, f.max_position_embeddings = s.positions;
+    f.head_dim = s.head_dim, f.vocab_size = s.vocab, f.max_position_embeddings = s.positions;
     f.parameters = s.parameters();
+    // Columns that tensor parallelism cuts: experts stay whole.
+    const int64_t shared = s.mixture.shared_ffn;
+    if (s.any_dense() || shared > 0) f.ffn_hidden_size = s.any_dense() ? s.ffn : shared;
+    if (s.mixture.experts > 0) {
+      const int64_t each = s.expert_parameters(), layers = s.mixtures(s.layers);
+      f.mixture = {s.mixture.experts, s.mixture.chosen, layers, layers * s.mixture.experts * each};
+      f.parameters_active = f.parameters - layers * (s.mixture.experts - s.mixture.chosen) * each;
+    }
     f.attention_dropout = s.attention_dropout, f.hidden_dropout = s.hidden_dropout;
     f.attention_softcap = s.attention_softcap;
     f.flops_per_token_fixed = 6.0 * static_cast<double>(s.matrix_parameters());
@@ -78,6 +87,8 @@ class Gpt : public Model {
         "exact: 6 per parameter of a matrix product (output layer included, embeddings not) + causal attention 6 L H d "
         "S; "
         "backward counts twice forward, no recompute";
+    if (s.mixture.experts > 0)
+      f.flops_formula += concat("; of experts the ", s.mixture.chosen, " that a token passes, and the router");
     if (!f.windowed.empty()) f.flops_formula += concat("; a window of ", s.window, " where there is one");
     return f;
   }
@@ -92,6 +103,7 @@ class Gpt : public Model {
     if (!draws) ctx.capturable();
     const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
     const bool on_device = ctx.run().training && ctx.run().device != "cpu";
+    if (shape_.mixture.experts > 0 && ctx.run().training) plan_balance(ctx);
     if (dropout > 0 && on_device)
       ctx.cost(concat("dropout ", dropout, " keeps steps from being recorded (\"capture\"); 0 avoids it"));
     if (shape_.vocab % 8 != 0 && on_device) {
@@ -121,8 +133,8 @@ class Gpt : public Model {
     const double head = static_cast<double>(s.hidden * s.vocab);
     if (unit.name() == "head") return head;
     if (unit.name() == "embedding") return kEmbeddingWork * static_cast<double>(s.hidden);
-    const double matrices = (static_cast<double>(s.matrix_parameters()) - head) / static_cast<double>(s.layers);
     const int64_t index = std::atoll(unit.name().c_str() + unit.name().find('.') + 1), window = s.window_of(index);
+    const auto matrices = static_cast<double>(s.matrix_parameters(index));
     const double S = static_cast<double>(s.positions), w = static_cast<double>(window);
     return matrices + static_cast<double>(s.heads * s.head_dim) * (window > 0 ? 2 * w - w * w / S : S);
   }
@@ -151,6 +163,16 @@ class Gpt : public Model {
     ctx.cost(concat("rope_type longrope turns by its ", length_ > scaling.original_positions ? "long" : "short",
                     "_factor, since seq_length is ", length_, " and original_max_position_embeddings ",
                     scaling.original_positions));
+  }
+
+  void plan_balance(PlanContext& ctx) {
+    const gpt::ExpertShape& m = shape_.mixture;
+    ctx.cost(gpt::balance_line(m));
+    const bool pooled = m.balance == BalanceLoss::pooled && m.balance_weight > 0;
+    if (const auto& blocks = ctx.run().rank_layers;
+        pooled && shape_.mixtures(shape_.layers) > 1 && blocks.known() && blocks < shape_.layers)
+      ctx.refuse(concat("aux_loss pooled is of the loads of all ", shape_.layers, " layers together, and a rank has ",
+                        blocks.value(), " of them; set aux_loss to per_layer"));
   }
 
   const Source source_;

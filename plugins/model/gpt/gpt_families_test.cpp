@@ -15,9 +15,10 @@
 namespace drivetrain::test {
 namespace {
 
-const char* const kNames[] = {"gpt2",    "llama",     "llama_biases", "mistral",    "qwen2",   "qwen3",  "phi3",
-                              "olmo",    "olmo2",     "olmo3",        "smollm3",    "gemma",   "gemma2", "gemma3",
-                              "granite", "internlm2", "stablelm",     "starcoder2", "gpt_neox"};
+const char* const kNames[] = {"gpt2",     "llama",   "llama_biases", "mistral",   "qwen2",    "qwen3",
+                              "phi3",     "olmo",    "olmo2",        "olmo3",     "smollm3",  "gemma",
+                              "gemma2",   "gemma3",  "granite",      "internlm2", "stablelm", "starcoder2",
+                              "gpt_neox", "mixtral", "olmoe",        "qwen2_moe", "qwen3_moe"};
 
 std::string from(const std::string& folder, const std::string& more = "") {
   return "{\"from\": \"" + folder + "\"" + more + "}";
@@ -85,7 +86,7 @@ TEST_P(GptFamily, keeps_what_came_in) {
   for (const Value::Member& member : written.members())
     if (!came.find(member.key)) added.insert(member.key);
   for (const char* known : {"dtype", "torch_dtype", "rope_theta", "rope_scaling", "rope_parameters", "rotary_emb_base",
-                            "rotary_pct", "partial_rotary_factor", "rope_local_base_freq"})
+                            "rotary_pct", "partial_rotary_factor", "rope_local_base_freq", "num_experts"})
     added.erase(known);
   EXPECT_EQ(added, std::set<std::string>());
 }

@@ -56,8 +56,13 @@ Value changed(const Value& config, const Family& family, const std::string& key)
       {"dtype", R"({"dtype": "float16", "torch_dtype": null})"},
       {"torch_dtype", R"({"torch_dtype": "float16", "dtype": null})"}};
   Value other = config;
-  if (family.model_type == "smollm3" && key == "max_window_layers") {  // layer_types says it
+  // layer_types says it, or all layers slide.
+  if ((family.model_type == "smollm3" || family.model_type == "qwen3_moe") && key == "max_window_layers") {
     other.set(key, 1);
+    return other;
+  }
+  if (family.experts && !family.window && key == "use_sliding_window") {  // refused
+    other.set(key, true);
     return other;
   }
   if (const auto found = special.find(key); found != special.end()) {
@@ -138,7 +143,7 @@ TEST(GptHfKeys, two_spellings_are_equal_or_refused) {
         ++pairs;
       }
   });
-  EXPECT_EQ(pairs, 3 * 2 + 6 + 2 * gpt::known_families().size());
+  EXPECT_EQ(pairs, 3 * 2 + 6 + 4 * 2 + 2 * gpt::known_families().size());
 }
 
 TEST(GptHfKeys, both_spellings_of_rope_may_be_there_if_they_agree) {

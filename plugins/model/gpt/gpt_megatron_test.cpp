@@ -57,6 +57,43 @@ TEST(GptMegatron, queries_keys_and_values_stand_by_group) {
   EXPECT_EQ(rows, wanted);
 }
 
+Shape with_experts() {
+  Shape s = shape_of(6, 2, true);
+  s.mixture.experts = 4, s.mixture.chosen = 2, s.mixture.ffn = 10, s.mixture.renormalize = true;
+  s.mixture.shared_ffn = 8, s.mixture.shared_gate = true, s.mixture.layers = {0, 1};
+  return s;
+}
+
+TEST(GptMegatron, experts_stand_one_after_another) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const WeightRule& rule : megatron_rules(with_experts()).rules)
+    for (const WeightPart& part : rule.parts) names[rule.param].push_back(part.name);
+  EXPECT_EQ(names.at("block.0.mlp.fc.weight").front(), "decoder.layers.0.mlp.linear_fc1.weight");
+  EXPECT_EQ(names.at("block.1.mlp.experts.proj.weight").size(), 4u);
+  EXPECT_EQ(names.at("block.1.mlp.experts.proj.weight")[3],
+            "decoder.layers.1.mlp.experts.local_experts.3.linear_fc2.weight");
+  EXPECT_EQ(names.at("block.1.mlp.router.weight").front(), "decoder.layers.1.mlp.router.weight");
+  EXPECT_EQ(names.at("block.1.mlp.shared_gate.weight").front(), "decoder.layers.1.mlp.shared_experts.gate_weight");
+  const Value facts = megatron_facts(with_experts());
+  EXPECT_EQ(facts.find("moe_layer_freq")->to_json(), "[0,1]");
+  EXPECT_FALSE(facts.find("moe_router_pre_softmax")->as_bool());
+}
+
+// Its groups are chosen by as many of their best as a token then has of each; with sigmoid scores weights have the sum
+// 1.
+TEST(GptMegatron, routers_that_it_has_not_are_refused) {
+  const auto refusal = [](const auto& change) {
+    Shape s = with_experts();
+    change(s.mixture);
+    return test::error_of([&] { megatron_rules(s); });
+  };
+  const auto sigmoid = [](ExpertShape& m) { m.scores = RouterScores::sigmoid, m.groups = 2, m.chosen_groups = 1; };
+  EXPECT_EQ(refusal(sigmoid), "");
+  EXPECT_NE(refusal([&](ExpertShape& m) { sigmoid(m), m.renormalize = false; }).find("norm_topk_prob"),
+            std::string::npos);
+  EXPECT_NE(refusal([&](ExpertShape& m) { m.groups = m.chosen_groups = 2; }).find("n_group"), std::string::npos);
+}
+
 TEST(GptMegatron, what_its_files_have_no_place_for_is_refused_by_name) {
   Shape s = shape_of(6, 2, true);
   s.norms = NormPlacement::both, s.qk_norm = NormOver::head, s.window = 4, s.window_layers = {0, 1},

@@ -66,6 +66,20 @@ TEST(GptMemory, of_regions_that_are_recomputed_falls_by_what_they_hold) {
   EXPECT_NEAR((all - kept(v, {.act = Keep::input})) / (s * b * h), 8, few);
 }
 
+// Experts keep the rows that they read and return, and what their activation reads.
+TEST(GptMemory, of_a_mixture_grows_with_the_rows_of_its_experts) {
+  Shape shape = gpt3();
+  shape.activation = "swiglu", shape.mixture.experts = 16, shape.mixture.chosen = 4, shape.mixture.ffn = 2048;
+  const VisitShape v = visit(1, false);
+  const auto kept_of = [&](double rows) {
+    return block_memory(shape, v, {.expert_rows = rows}, blockwise(v)).kept.bytes();
+  };
+  const double rows = 4 * s * b;
+  EXPECT_EQ(kept_of(2 * rows) - kept_of(rows), rows * 2 * (2 * h + 2 * 2048));
+  // Without a row it is a block without an MLP, with the scores and choices of the router.
+  EXPECT_NEAR(kept_of(0), kept(v) - s * b * 2 * 2 * 4 * h, s * b * (16 * 4 + 4 * 8 * 5));
+}
+
 // 5 a s / h in bytes are 2.5 a s^2 b elements of 16 bits: what one pass has of scores at a time shows the size.
 TEST(GptMemory, of_a_block_contains_that_of_its_attention_in_backward) {
   const VisitShape v = visit(1, false);

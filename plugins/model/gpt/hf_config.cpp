@@ -114,7 +114,12 @@ void write_key(const FamilyKey& key, const Shape& s, const Value& facts, const V
   const bool is_same = base_facts && *base_facts->find(key.sets.front()) == *ours;
   Value theirs = to_theirs(key, *ours).value_or(Value());
   if (is_same && there != names.end()) theirs = *c.find(*there);
-  for (size_t i = 1; i < names.size(); ++i) c.erase(names[i]);
+  for (size_t i = 1; i < names.size(); ++i) {
+    if (key.all_spellings && c.find(names[i]))
+      c.set(names[i], theirs);
+    else
+      c.erase(names[i]);
+  }
   const bool was_absent = is_same && there == names.end();
   if (!was_absent && (there != names.end() || !goes_without_saying(key, s, *ours))) c.set(names.front(), theirs);
 }
@@ -154,7 +159,11 @@ Value write_config(const Family& family, const Shape& s, const Value& base) {
   const std::string dtype = read_dtype(HfReader(c, "config.json", family));
   const Value facts = facts_of(s);
   std::optional<Value> base_facts;
-  if (!fresh) base_facts = facts_of(parse_config(base, "config.json", std::make_shared<const Family>(family)).shape);
+  std::optional<Shape> base_shape;
+  if (!fresh) {
+    base_shape = parse_config(base, "config.json", std::make_shared<const Family>(family)).shape;
+    base_facts = facts_of(*base_shape);
+  }
   for (const FamilyKey& key : family.keys)
     if (key.use == KeyUse::honoured && key.reads.empty())
       write_key(key, s, facts, base_facts ? &*base_facts : nullptr, c);
@@ -163,6 +172,7 @@ Value write_config(const Family& family, const Shape& s, const Value& base) {
     c.set("architectures", Value::Array{family.architecture});
   for (const char* const key : {"dtype", "torch_dtype"}) c.set(key, dtype.empty() ? "float32" : dtype);
   if (fresh) write_layers(family, s, c);
+  write_balance(family, s, base_shape ? &*base_shape : nullptr, c);
   write_rope(family, s, c);
   // Which tokens begin and end a text, the run's tokenizer knows; transformers' own defaults may lie outside.
   if (fresh)

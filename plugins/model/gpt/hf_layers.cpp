@@ -71,6 +71,29 @@ void read_windows(const HfReader& reader, int64_t layers, const Layers& rotary, 
   options.set("sliding_window", size), options.set("window_layers", flags(slide));
 }
 
+// Which layers have experts, and whether their loads are kept equal by a loss.
+void read_experts(const HfReader& reader, int64_t layers, Value& options) {
+  const Family::Experts& rule = *reader.family().experts;
+  const double weight = reader.number("router_aux_loss_coef", rule.balance_weight);
+  reader.refuse_if(weight < 0, "router_aux_loss_coef", "a loss below 0 would make loads unequal; it is at least 0");
+  options.set("router_aux_loss_coef", reader.flag("output_router_logits", false) ? weight : 0.0);
+  if (rule.dense == "first_k_dense_replace")
+    options.set("first_k_dense_replace", reader.integer("first_k_dense_replace", 0));
+  if (rule.dense != "decoder_sparse_step") return;
+  const int64_t step = reader.integer("decoder_sparse_step", 1);
+  reader.refuse_if(step < 1, "decoder_sparse_step", "every n-th layer has experts, and n is at least 1");
+  Layers sparse;
+  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  if (const Value* const dense = reader.find("mlp_only_layers"))
+    for (const Value& one : dense->items()) {
+      reader.refuse_if(one.as_int() < 0 || one.as_int() >= layers, "mlp_only_layers", "there is no such layer");
+      sparse[size_t(one.as_int())] = 0;
+    }
+  reader.refuse_if(layers > 0 && std::find(sparse.begin(), sparse.end(), 1) == sparse.end(),
+                   reader.find("mlp_only_layers") ? "mlp_only_layers" : "decoder_sparse_step", "no layer has experts");
+  if (std::find(sparse.begin(), sparse.end(), 0) != sparse.end()) options.set("moe_layers", flags(sparse));
+}
+
 }  // namespace
 
 void read_layers(const HfReader& reader, Value& options) {
@@ -82,6 +105,7 @@ void read_layers(const HfReader& reader, Value& options) {
     if (std::find(rotary.begin(), rotary.end(), 0) != rotary.end()) options.set("rotary_layers", flags(rotary));
   }
   read_windows(reader, layers, rotary, options);
+  if (reader.family().experts) read_experts(reader, layers, options);
 }
 
 bool can_say_windows(const Family& family, const Shape& s) {
@@ -89,10 +113,28 @@ bool can_say_windows(const Family& family, const Shape& s) {
   return s.window_layers == by_rule(*family.window, s.layers, 0, s.rotary_layers);
 }
 
+void write_balance(const Family& family, const Shape& s, const Shape* base, Value& c) {
+  if (!family.experts) return;
+  const auto weight = [](const Shape& of) {
+    return of.mixture.balance == BalanceLoss::pooled ? of.mixture.balance_weight : 0;
+  };
+  if (base && weight(*base) == weight(s)) return;
+  if (weight(s) > 0 || !base) c.set("router_aux_loss_coef", weight(s));
+  c.set("output_router_logits", weight(s) > 0);
+}
+
 void write_layers(const Family& family, const Shape& s, Value& c) {
   if (family.no_rope_interval > 0) {
     c.set("no_rope_layers", flags(s.rotary_layers.empty() ? Layers(size_t(s.layers), 1) : s.rotary_layers));
     c.set("no_rope_layer_interval", family.no_rope_interval);
+  }
+  if (family.experts && family.experts->dense == "decoder_sparse_step") {
+    Value::Array dense;
+    for (int64_t i = 0; i < s.layers; ++i)
+      if (!s.is_mixture(i)) dense.emplace_back(i);
+    c.set("decoder_sparse_step", 1), c.set("mlp_only_layers", dense);
+  } else if (family.experts && !family.experts->dense.empty()) {
+    c.set("first_k_dense_replace", s.mixtures(s.layers) == s.layers ? 0 : s.layers - s.mixtures(s.layers));
   }
   if (!family.window) return;
   const Family::Window& rule = *family.window;

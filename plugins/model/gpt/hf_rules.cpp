@@ -27,6 +27,11 @@ class RuleList {
       throw fail(ErrorCode::config, "model/gpt: the family ", family_.title, " has no tensor for ",
                  with_number(layer, block), suffix);
     WeightRule rule{with_number(layer, block) + suffix, {}, (*theirs)[0].transposed && suffix == ".weight"};
+    if (layer.starts_with("block.{}.mlp.experts.")) {
+      add_experts(layer, block, suffix, *theirs, rule.parts);
+      rules.rules.push_back(std::move(rule));
+      return;
+    }
     const std::vector<int64_t> sizes = part_sizes(layer, rows, theirs->size());
     for (size_t i = 0; i < theirs->size(); ++i) {
       const FamilyTensor& t = (*theirs)[i];
@@ -53,9 +58,28 @@ class RuleList {
     if (tensors == 1) return {rows};
     const int64_t kv = s.groups * s.head_dim;
     if (layer == "block.{}.attn.qkv" && tensors == 3) return {s.heads * s.head_dim, kv, kv};
-    if (layer == "block.{}.mlp.fc" && tensors == 2 && s.gated()) return {s.ffn, s.ffn};
+    for (const auto& [fc, ffn] : {std::pair{"block.{}.mlp.fc", s.ffn},
+                                  {"block.{}.mlp.experts.fc", s.mixture.ffn},
+                                  {"block.{}.mlp.shared.fc", s.mixture.shared_ffn}})
+      if (layer == fc && tensors == 2 && s.gated()) return {ffn, ffn};
     throw fail(ErrorCode::config, "model/gpt: the family ", family_.title, " has ", tensors, " tensors for ", layer,
                "; 3 are queries, keys and values, 2 a gate and what it multiplies");
+  }
+
+  // Ours are the rows of expert 0, of expert 1, ...; theirs has tensors of its own for each.
+  void add_experts(const std::string& layer, int64_t block, const std::string& suffix,
+                   const std::vector<FamilyTensor>& theirs, std::vector<WeightPart>& parts) const {
+    const bool is_first = layer.ends_with(".fc");
+    const std::vector<int64_t> sizes =
+        part_sizes(layer, is_first ? s.fc_width(s.mixture.ffn) : s.hidden, theirs.size());
+    for (int64_t expert = 0; expert < s.mixture.experts; ++expert)
+      for (size_t i = 0; i < theirs.size(); ++i) {
+        const std::string name = with_number(theirs[i].name, block);
+        if (theirs[i].by_group || name.find("{}") == std::string::npos)
+          throw fail(ErrorCode::config, "model/gpt: the family ", family_.title, " has ", theirs[i].name, " for ",
+                     layer, "; a second {}, the number of the expert, was wanted");
+        parts.push_back(named(with_number(name, expert) + suffix, sizes[i]));
+      }
   }
 
   // Ours are all queries, all keys, all values; theirs go by group: its H / G queries, its key, its value.

@@ -1,5 +1,5 @@
-// Source: Megatron-LM, megatron/core/models/gpt/gpt_model.py, transformer/{attention,mlp,transformer_layer}.py. Legend:
-// C head size, H query heads, G key/value heads.
+// Source: Megatron-LM, megatron/core/models/gpt/gpt_model.py, transformer/{attention,mlp,transformer_layer}.py,
+// transformer/moe/{experts,router,shared_experts,moe_utils}.py. Legend: C head size, H query heads, G key/value heads.
 #include "megatron_rules.h"
 
 #include <drivetrain/error.h>
@@ -39,8 +39,25 @@ class Rules {
     layer(ours + "attn.qkv", qkv(theirs + "self_attention.linear_qkv"), s.qkv_bias);
     layer(ours + "attn.proj", {{theirs + "self_attention.linear_proj", s.hidden}}, s.proj_bias);
     norm(ours + "norm2", theirs + "pre_mlp_layernorm");
+    if (s.is_mixture(i)) return mixture(ours + "mlp.", theirs + "mlp.");
     layer(ours + "mlp.fc", {{theirs + "mlp.linear_fc1", s.fc_width()}}, s.mlp_bias);  // gated: gate, then up, as ours
     layer(ours + "mlp.proj", {{theirs + "mlp.linear_fc2", s.hidden}}, s.mlp_bias);
+  }
+
+  void mixture(const std::string& ours, const std::string& theirs) {
+    const ExpertShape& m = s.mixture;
+    layer(ours + "router", {{theirs + "router", m.experts}}, false);
+    std::vector<WeightPart> fc, proj;
+    for (int64_t e = 0; e < m.experts; ++e) {
+      const std::string expert = concat(theirs, "experts.local_experts.", e, ".");
+      fc.push_back({expert + "linear_fc1", s.fc_width(m.ffn)}), proj.push_back({expert + "linear_fc2", s.hidden});
+    }
+    layer(ours + "experts.fc", fc, false), layer(ours + "experts.proj", proj, false);
+    if (m.shared_ffn == 0) return;
+    layer(ours + "shared.fc", {{theirs + "shared_experts.linear_fc1", s.fc_width(m.shared_ffn)}}, false);
+    layer(ours + "shared.proj", {{theirs + "shared_experts.linear_fc2", s.hidden}}, false);
+    if (m.shared_gate)
+      rules.rules.push_back({ours + "shared_gate.weight", {{theirs + "shared_experts.gate_weight", 1}}, false});
   }
 
   // One row per token, padded to a multiple of 128 times the tensor ranks.
@@ -69,6 +86,12 @@ std::string beyond(const Shape& s) {
   add_if(s.embedding_scale != 1, "embedding_multiplier"), add_if(s.residual_scale != 1, "residual_multiplier");
   add_if(s.logit_divisor != 1, "logits_scaling"), add_if(s.attention_softcap > 0, "attn_logit_softcapping");
   add_if(s.logit_softcap > 0, "final_logit_softcapping");
+  const ExpertShape& m = s.mixture;
+  const bool sigmoid = m.scores == RouterScores::sigmoid;
+  add_if(m.experts > 0 && sigmoid && m.renormalize != (m.chosen > 1), "router sigmoid with this norm_topk_prob");
+  // It takes as many of a group's best as a token then has of it, and with softmax the logits.
+  add_if(m.groups > 1 && (!sigmoid || m.chosen != 2 * m.chosen_groups), "n_group");
+  add_if(m.bias_update_rate > 0, "router_bias_update_rate");
   return list;
 }
 
@@ -96,7 +119,8 @@ Value megatron_facts(const Shape& s) {
   Value facts = Value::object();
   const auto number = [](int64_t size) { return Value(size); };
   facts.set("num_layers", number(s.layers)), facts.set("hidden_size", number(s.hidden));
-  facts.set("ffn_hidden_size", number(s.ffn)), facts.set("num_attention_heads", number(s.heads));
+  if (s.any_dense()) facts.set("ffn_hidden_size", number(s.ffn));
+  facts.set("num_attention_heads", number(s.heads));
   facts.set("num_query_groups", number(s.groups)), facts.set("kv_channels", number(s.head_dim));
   facts.set("normalization", s.rms ? "RMSNorm" : "LayerNorm"), facts.set("norm_epsilon", s.norm_epsilon);
   facts.set("activation", s.activation);  // ours are named as Megatron's options and functions
@@ -105,6 +129,20 @@ Value megatron_facts(const Shape& s) {
   if (s.rotary) facts.set("rotary_base", s.scaling.base), facts.set("rope_scaling", scaling_value(s.scaling));
   facts.set("add_bias_linear", s.all_biases()), facts.set("add_qkv_bias", s.qkv_bias && !s.all_biases());
   facts.set("untie_embeddings_and_output_weights", !s.tied);
+  const ExpertShape& m = s.mixture;
+  facts.set("num_experts", number(m.experts));
+  if (m.experts == 0) return facts;
+  facts.set("moe_router_topk", number(m.chosen)), facts.set("moe_ffn_hidden_size", number(m.ffn));
+  facts.set("moe_shared_expert_intermediate_size", number(m.shared_ffn));
+  facts.set("moe_shared_expert_gate", m.shared_gate);
+  const bool softmax = m.scores == RouterScores::softmax;
+  facts.set("moe_router_score_function", softmax ? "softmax" : "sigmoid");
+  if (softmax) facts.set("moe_router_pre_softmax", !m.renormalize);
+  facts.set("moe_router_topk_scaling_factor", m.scale);
+  facts.set("moe_router_num_groups", number(m.groups)), facts.set("moe_router_group_topk", number(m.chosen_groups));
+  Value::Array layers;
+  for (int64_t i = 0; i < s.layers; ++i) layers.emplace_back(s.is_mixture(i) ? 1 : 0);
+  facts.set("moe_layer_freq", layers);
   return facts;
 }
 

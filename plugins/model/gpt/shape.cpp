@@ -6,12 +6,11 @@
 #include <drivetrain/toolkit/layers/block_layers.h>
 
 #include "block_spec.h"
+#include "experts.h"
 #include "shape_problems.h"
 
 namespace drivetrain::gpt {
 namespace {
-
-constexpr double kMostParameters = 1e15;  // products of sizes stay far from overflow
 
 void check_sizes(const Shape& s, ShapeProblems& wrong) {
   const std::pair<const char*, int64_t> sizes[] = {
@@ -70,7 +69,10 @@ int64_t default_head_dim(const Options& o) {
 }
 
 // Megatron's rule: 4 h, or for gated activations two thirds of it in steps of 64.
-int64_t default_ffn(int64_t hidden, const Shape& s) {
+int64_t default_ffn(const Options& o, const Shape& s) {
+  // Without a layer that has no experts it is theirs, as families without such layers have it.
+  if (o.moe_intermediate_size && o.num_experts.value_or(0) > 0) return *o.moe_intermediate_size;
+  const int64_t hidden = s.hidden;
   if (hidden > kLargestSize) return 1;  // refused by `check`
   if (!s.gated()) return 4 * hidden;
   const int64_t ffn = hidden * 8 / 3 / 64 * 64;
@@ -128,16 +130,45 @@ double Shape::score_scale() const {
   return attention_scale > 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
-int64_t Shape::matrix_parameters() const {
+bool Shape::any_dense() const {
+  return mixture.experts == 0 || std::find(mixture.layers.begin(), mixture.layers.end(), 0) != mixture.layers.end();
+}
+
+int64_t Shape::mixtures(int64_t before) const {
+  int64_t count = 0;
+  for (int64_t i = 0; i < before; ++i) count += is_mixture(i);
+  return count;
+}
+
+int64_t Shape::expert_parameters() const { return hidden * (fc_width(mixture.ffn) + mixture.ffn); }
+
+int64_t Shape::matrix_parameters(int64_t layer) const {
   const int64_t attention = hidden * qkv_width() + heads * head_dim * hidden;
-  return layers * (attention + hidden * fc_width() + ffn * hidden) + hidden * vocab;
+  if (!is_mixture(layer)) return attention + hidden * (fc_width() + ffn);
+  const ExpertShape& m = mixture;
+  const int64_t shared = fc_width(m.shared_ffn) + m.shared_ffn + (m.shared_gate ? 1 : 0);
+  return attention + m.chosen * expert_parameters() + hidden * (m.experts + shared);
+}
+
+int64_t Shape::matrix_parameters() const {
+  int64_t sum = hidden * vocab;
+  for (int64_t i = 0; i < layers; ++i) sum += matrix_parameters(i);
+  return sum;
 }
 
 int64_t Shape::parameters() const {
-  int64_t block = 0;
-  for (const LayerTensor& t : block_tensors(*this, 0)) block += t.rows * t.columns;
+  int64_t blocks = 0;
+  std::optional<int64_t> of_kind[2];  // without and with experts
+  for (int64_t i = 0; i < layers; ++i) {
+    std::optional<int64_t>& block = of_kind[is_mixture(i)];
+    if (!block) {
+      block = 0;
+      for (const LayerTensor& t : block_tensors(*this, i)) *block += t.rows * t.columns;
+    }
+    blocks += *block;
+  }
   const int64_t embeddings = (tied ? 0 : vocab * hidden) + (rotary ? 0 : positions * hidden);
-  return layers * block + hidden * vocab + embeddings + ((norm_gain ? 1 : 0) + (any_norm_bias() ? 1 : 0)) * hidden;
+  return blocks + hidden * vocab + embeddings + ((norm_gain ? 1 : 0) + (any_norm_bias() ? 1 : 0)) * hidden;
 }
 
 void check(const Shape& s, const std::string& where) {
@@ -146,6 +177,8 @@ void check(const Shape& s, const std::string& where) {
   check_rotary(s, wrong);
   check_layers(s, "rotary_layers", s.rotary_layers, wrong);
   check_layers(s, "window_layers", s.window_layers, wrong);
+  check_layers(s, "moe_layers", s.mixture.layers, wrong);
+  check_experts(s, wrong);
   if (!s.window_layers.empty() && s.window < 1) wrong.add("window_layers need sliding_window, which is ", s.window);
   if (s.parallel && s.norms != NormPlacement::before)
     wrong.add("use_parallel_residual needs norm_placement before: both branches read the block's input");
@@ -159,7 +192,7 @@ Shape complete_shape(const Options& o) {
   s.groups = o.num_query_groups.value_or(s.heads);
   s.head_dim = o.kv_channels ? *o.kv_channels : default_head_dim(o);
   s.activation = o.activation.value_or(s.activation);
-  s.ffn = o.ffn_hidden_size ? *o.ffn_hidden_size : default_ffn(s.hidden, s);
+  s.ffn = o.ffn_hidden_size ? *o.ffn_hidden_size : default_ffn(o, s);
   read_norms(o, s), read_rotary(o, s), read_scales(o, s);
   s.parallel = o.use_parallel_residual.value_or(false);
   s.window = o.sliding_window.value_or(0), s.window_layers = o.window_layers;
@@ -168,6 +201,13 @@ Shape complete_shape(const Options& o) {
   const bool all = o.add_bias.value_or(true);
   s.qkv_bias = all || o.add_qkv_bias.value_or(false), s.proj_bias = all || o.add_proj_bias.value_or(false);
   s.mlp_bias = all || o.add_mlp_bias.value_or(false);
+  complete_experts(o, s);
+  if (!s.any_dense()) {
+    if (o.add_mlp_bias.value_or(false))
+      throw fail(ErrorCode::config,
+                 "model/gpt: add_mlp_bias is true, but every layer has experts, which have no biases");
+    s.mlp_bias = false;
+  }
   s.tied = !o.untie_embeddings_and_output_weights.value_or(false);
   s.init_std = o.init_method_std.value_or(s.init_std);
   s.hidden_dropout = o.hidden_dropout.value_or(0);

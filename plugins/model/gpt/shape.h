@@ -13,6 +13,20 @@
 
 namespace drivetrain::gpt {
 
+// Of the layers whose MLP is a mixture of experts. No experts: there is none.
+struct ExpertShape {
+  int64_t experts = 0, chosen = 0, ffn = 0, shared_ffn = 0;
+  bool shared_gate = false, renormalize = false;
+  RouterScores scores = RouterScores::softmax;
+  int64_t groups = 1, chosen_groups = 1;
+  double scale = 1;
+  std::vector<int64_t> layers;  // 1 or 0 for each layer; empty: all
+  // Of the run: how loads are kept equal.
+  BalanceLoss balance = BalanceLoss::none;
+  double balance_weight = 0, z_weight = 0, bias_update_rate = 0;
+  bool forced = false;
+};
+
 struct Shape {
   int64_t layers = 0, hidden = 0, heads = 0, groups = 0, head_dim = 0, ffn = 0, vocab = 0, positions = 0;
   bool rms = false, norm_gain = true, norm_bias = true, rotary = false, tied = true, parallel = false;
@@ -30,12 +44,14 @@ struct Shape {
   std::vector<int64_t> rotary_layers;  // 1 or 0 for each layer; empty: all
   int64_t window = 0;
   std::vector<int64_t> window_layers;  // 1 or 0 for each layer; empty: none
+  ExpertShape mixture;
 
   bool gated() const;
   bool any_norm_bias() const { return norm_bias && !rms; }
   bool all_biases() const { return qkv_bias && proj_bias && mlp_bias; }
   int64_t qkv_width() const { return (heads + 2 * groups) * head_dim; }
-  int64_t fc_width() const { return gated() ? 2 * ffn : ffn; }
+  int64_t fc_width(int64_t inner) const { return gated() ? 2 * inner : inner; }
+  int64_t fc_width() const { return fc_width(ffn); }
   int64_t rotary_dim() const;  // how many elements of a head turn
   double score_scale() const;  // of attention scores
   bool turns(int64_t layer) const { return rotary && (rotary_layers.empty() || rotary_layers[size_t(layer)]); }
@@ -44,8 +60,15 @@ struct Shape {
   int64_t window_of(int64_t layer) const { return slides(layer) && window < positions ? window : 0; }
   bool is_local(int64_t layer) const { return slides(layer) && local_base.has_value(); }
   RotaryScaling scaling_of(int64_t layer) const { return is_local(layer) ? RotaryScaling{*local_base} : scaling; }
-  int64_t matrix_parameters() const;  // that every token is multiplied with, output layer included
-  int64_t parameters() const;         // all of them, a tied one once
+  bool is_mixture(int64_t layer) const {
+    return mixture.experts > 0 && (mixture.layers.empty() || mixture.layers[size_t(layer)]);
+  }
+  bool any_dense() const;                          // whether a layer has no experts
+  int64_t mixtures(int64_t before) const;          // how many layers in front of this one have experts
+  int64_t matrix_parameters(int64_t layer) const;  // that a token is multiplied with
+  int64_t matrix_parameters() const;               // of all layers, and of the output layer
+  int64_t parameters() const;                      // all of them, a tied one once
+  int64_t expert_parameters() const;               // of one expert
 };
 
 // Megatron's names where it has them, else those of config.json. Empty: from the folder, or the default.
@@ -63,6 +86,12 @@ struct Options {
   std::vector<int64_t> rotary_layers, window_layers;
   std::optional<bool> norm_gain, norm_bias, use_parallel_residual;
   std::optional<bool> add_bias, add_qkv_bias, add_proj_bias, add_mlp_bias, untie_embeddings_and_output_weights;
+  std::optional<int64_t> num_experts, num_experts_per_tok, moe_intermediate_size, shared_expert_intermediate_size;
+  std::optional<int64_t> first_k_dense_replace, n_group, topk_group;
+  std::vector<int64_t> moe_layers;
+  std::optional<bool> norm_topk_prob, shared_expert_gate, router_forced_balance;
+  std::optional<std::string> router, aux_loss;
+  std::optional<double> routed_scaling_factor, router_aux_loss_coef, router_z_loss_coef, router_bias_update_rate;
 };
 TableBuilder<Options> option_table();
 

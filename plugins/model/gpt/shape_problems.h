@@ -10,6 +10,8 @@ namespace drivetrain::gpt {
 inline constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
 // Each layer costs a plan some kilobytes before anything is trained, and nobody has trained so many.
 inline constexpr int64_t kMostLayers = 10000;
+inline constexpr int64_t kMostExperts = 65536;
+inline constexpr double kMostParameters = 1e15;  // products of sizes stay far from overflow
 
 // Collects what is wrong, so that all of it is told at once.
 class ShapeProblems {

@@ -41,6 +41,48 @@ NormedHeads normed_heads(const Shape& shape, const VisitShape& visit) {
   return normed;
 }
 
+// Of the MLP that every token passes beside its experts, and its gate.
+void keep_shared(const Shape& shape, const VisitShape& visit, TensorSizes& kept) {
+  const ExpertShape& m = shape.mixture;
+  if (m.shared_ffn == 0) return;
+  kept.add(inside_bytes(shape.fc_width(m.shared_ffn), visit)).add(inside_bytes(m.shared_ffn, visit));
+  if (m.shared_gate) kept.add(residual_bytes(shape, visit));
+}
+
+// Of a mixture with `rows` rows of all experts: rows that experts read, what stands in front of their activation, rows
+// that they return; scores and places of choices.
+TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, double rows) {
+  const ExpertShape& m = shape.mixture;
+  TensorSizes kept;
+  kept.add(rows * number(shape.hidden) * visit.element(), 2)
+      .add(rows * number(shape.fc_width(m.ffn)) * visit.element());
+  kept.add(visit.rank_tokens * number(m.experts) * 4, m.z_weight > 0 ? 2 : 1);
+  kept.add(visit.rank_tokens * number(m.chosen) * 8, 5);
+  keep_shared(shape, visit, kept);
+  return kept;
+}
+
+// From the gradient of the mixture's output to that of its input, which is taken.
+void mixture_backward(const Shape& shape, const VisitShape& visit, double rows, MemoryTrace& trace) {
+  const ExpertShape& m = shape.mixture;
+  const double e = visit.element(), residual = residual_bytes(shape, visit), sums = residual / e * 4;
+  const double of_rows = rows * number(shape.hidden) * e, each = rows / number(m.experts);
+  if (m.shared_ffn > 0) {
+    const double first = inside_bytes(shape.fc_width(m.shared_ffn), visit), act = inside_bytes(m.shared_ffn, visit);
+    trace.take(act).take(first).free(act).take(residual).free(first);
+    TensorSizes kept;  // not any more when the experts' turn comes
+    keep_shared(shape, visit, kept);
+    trace.free(kept);
+  }
+  trace.moment(sums, 3).take(of_rows);  // of the rows that experts returned
+  trace.take(of_rows);                  // of those that they read
+  const double weights = number(m.experts * shape.expert_parameters()) * e;
+  trace.take(weights).moment(each * number(2 * shape.fc_width(m.ffn) + m.ffn) * e).free(weights).free(of_rows);
+  trace.take(residual).moment(sums, 2).free(of_rows);
+  trace.moment(visit.rank_tokens * number(m.experts) * 4, 3);
+  if (m.shared_ffn > 0) trace.free(residual);  // added to that of the experts
+}
+
 }  // namespace
 
 AttentionShape attention_shape(const Shape& shape, const VisitShape& visit, int64_t window) {
@@ -69,30 +111,37 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   const double more1 = keeps_norms && keeps.qkv_keeps_input ? gathered : 0,
                more2 = keeps_norms && keeps.fc_keeps_input ? gathered : 0;
   const double norm = keeps_norms ? residual : 0;
+  const bool mixture = keeps.expert_rows.has_value();  // which keeps what it reads
 
   VisitMemory memory;
   memory.inputs.add(residual);
   memory.kept.add(residual, shape.parallel ? 1 : 2).add(norm, 2).add(more1).add(more2);
   if (keeps_norms) memory.kept.add(statistics, 2);
+  if (mixture && recomputes_norms) memory.kept.add(residual).add(statistics);
+  if (mixture) memory.kept.add(mixture_kept(shape, visit, *keeps.expert_rows));
   if (after) memory.kept.add(residual, 2).add(statistics, 2);
   if (keeps.core != Keep::nothing) memory.kept.add(normed.kept);
   if (keeps.core == Keep::all) memory.kept.add(attention.kept);
   if (keeps.core == Keep::input) memory.kept.add(heads);
-  if (keeps.act != Keep::nothing) memory.kept.add(first);
-  if (keeps.act == Keep::all) memory.kept.add(act);
+  if (keeps.act != Keep::nothing && !mixture) memory.kept.add(first);
+  if (keeps.act == Keep::all && !mixture) memory.kept.add(act);
 
   MemoryTrace trace;
   trace.take(residual, 2);  // dy, and the output, which was kept for the unit behind
   // mlp_branch
   if (after) trace.moment(norm_backward).take(residual);
-  if (keeps.act == Keep::nothing) trace.take(residual).take(first).free(residual);
-  if (keeps.act != Keep::all) trace.take(act);
-  trace.take(act).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.ffn))).free(act);
-  trace.take(first).moment(lm::activation_backward(visit, visit.tokens, share(shape.fc_width()), false));
-  trace.free(act).free(first);
-  if (recomputes_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
-  trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.fc_width()), hidden));
-  trace.free(first);
+  if (mixture) {
+    mixture_backward(shape, visit, *keeps.expert_rows, trace);
+  } else {
+    if (keeps.act == Keep::nothing) trace.take(residual).take(first).free(residual);
+    if (keeps.act != Keep::all) trace.take(act);
+    trace.take(act).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.ffn))).free(act);
+    trace.take(first).moment(lm::activation_backward(visit, visit.tokens, share(shape.fc_width()), false));
+    trace.free(act).free(first);
+    if (recomputes_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
+    trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.fc_width()), hidden));
+    trace.free(first);
+  }
   if (before) trace.free(residual).free(more2).take(residual).moment(norm_backward).free(residual, 2);
   if (!before) trace.free(residual);
   if (after) trace.free(residual);

@@ -1,6 +1,8 @@
 // What the units of block.cpp and ends.cpp keep and take (planned_memory.h), told in the order of their code.
 #pragma once
 
+#include <optional>
+
 #include <drivetrain/planned_memory.h>
 
 #include "shape.h"
@@ -11,6 +13,7 @@ namespace drivetrain::gpt {
 struct BlockKeeps {
   bool qkv_keeps_input = false, fc_keeps_input = false;  // Linear::keeps_input
   Keep norm = Keep::all, core = Keep::all, act = Keep::all;
+  std::optional<double> expert_rows = {};  // the block's MLP is a mixture: Experts::planned_rows
 };
 VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps,
                          const AttentionMemory& attention);

@@ -111,6 +111,8 @@ class Fp8 final : public Precision {
                         "state instead (\"zero_optimization\": {\"stage\": 3}, \"pipeline\")"));
     if (ctx.run().device == "cpu")
       ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
+    if (ctx.model().mixture.experts > 0)
+      ctx.cost("routers, gates of shared experts and the products of experts stay in 16 bits");
     if (scaling_->recipe().delayed) return;
     const Options usual;
     const auto idle = [&](const char* key, bool given) {

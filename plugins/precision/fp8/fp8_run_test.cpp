@@ -46,6 +46,15 @@ TEST_F(Fp8Plugin, names_what_a_recipe_without_memory_does_not_read) {
   EXPECT_EQ(ctx.capturables().size(), 1u);
 }
 
+TEST_F(Fp8Plugin, says_what_of_a_mixture_stays_in_16_bits) {
+  ModelFacts facts;
+  facts.mixture = {8, 2, 3, 1000};
+  PlanRecord ctx(facts, {});
+  make("{}")->plan(ctx);
+  ASSERT_FALSE(ctx.costs().empty());
+  EXPECT_NE(ctx.costs().back().text.find("products of experts stay in 16 bits"), std::string::npos);
+}
+
 TEST_F(Fp8Plugin, is_made_for_a_plan_where_there_is_no_gpu) {
   host.services.device = at::Device(at::kCUDA, 77);
   EXPECT_EQ(error_of([&] { make(); }), "");

@@ -12,6 +12,7 @@
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/random.h>
+#include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include <drivetrain/testkit/kit/host.h>
@@ -240,6 +241,18 @@ TEST(Fp8Linear, sizes_that_cannot_be_multiplied_in_8_bits_are_refused) {
   const std::string message = error_of([&] { layers->linear(spec); });
   for (const char* part : {"block.0.mlp.fc has 32 inputs and 100 outputs", "multiples of 16", "use bf16"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+// The gate of a shared expert is a number per token: no product in 8 bits has one column.
+TEST(Fp8Linear, a_single_output_stays_as_it_is) {
+  const auto layers = make_layers(make_plain_layers(nullptr), std::make_shared<Scaling>(Recipe()));
+  LinearSpec spec;
+  spec.name = "block.0.mlp.shared_gate", spec.in = 20, spec.out = 1, spec.bias = false;
+  const auto gate = layers->linear(spec);
+  Param& weight = *gate->params().at(0);
+  weight.tensor = at::full({1, 20}, 0.1f);
+  EXPECT_TRUE(
+      at::equal(gate->apply(at::full({3, 20}, 0.3f), {}, nullptr), product(at::full({3, 20}, 0.3f), weight.tensor)));
 }
 
 // --- scales

@@ -59,6 +59,7 @@ class Fp8Layers final : public DecoratedLayers {
       : DecoratedLayers(std::move(inner)), scaling_(std::move(scaling)) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
+    if (spec.out == 1) return inner_->linear(spec);  // the gate of a shared expert: a number per token
     if (spec.in % kAlignment != 0 || spec.out % kAlignment != 0)
       throw fail(ErrorCode::config, "precision/fp8: layer ", spec.name, " has ", spec.in, " inputs and ", spec.out,
                  " outputs; products in 8 bits want multiples of ", kAlignment,

@@ -9,6 +9,7 @@ namespace {
 
 // What is wrong with the shape itself; empty if nothing.
 std::string shape_problem(const BlockSpec& s) {
+  if (s.mixture) return "its MLP is a mixture of experts";
   try {
     ops::activation_of(s.activation);
   } catch (const Error& e) {

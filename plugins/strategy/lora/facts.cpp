@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <drivetrain/error.h>
@@ -22,14 +23,14 @@ struct Family {
   std::vector<Layer> layers;
 };
 
-// By the work of a block's matrices: of GPT-2's kind two are the MLP's, of Llama's three.
+// By the work of a block's matrices: of GPT-2's kind two are the MLP's, of Llama's three. Mixtures are of Llama's kind.
 Family family_of(const ModelFacts& f) {
   const int64_t hidden = f.hidden_size, ffn = f.ffn_hidden_size.value_or(4 * hidden);
   const int64_t heads = f.num_attention_heads.value_or(1), dim = f.head_dim.value_or(hidden / heads);
   const int64_t queries = heads * dim, keys = f.num_query_groups.value_or(heads) * dim;
   const auto matrices = static_cast<int64_t>(f.flops_per_token_fixed / 6);
   const int64_t block = (matrices - hidden * f.vocab_size) / std::max<int64_t>(f.num_layers, 1);
-  if (block < 2 * hidden * (queries + keys) + 3 * hidden * ffn)
+  if (f.mixture.experts == 0 && block < 2 * hidden * (queries + keys) + 3 * hidden * ffn)
     return {"transformer.h.",
             "lm_head",
             {{"attn.c_attn", queries + 2 * keys, hidden},
@@ -52,14 +53,21 @@ int64_t adapter_parameters(const Options& options, const Family& family, const M
   const auto add = [&](const std::string& path, int64_t rows) {
     rules.rules.push_back({path + ".weight", {{path + ".weight", rows}}});
   };
+  // Experts get no adapters; blocks without them come first.
+  const auto layers_of_block = [&](int64_t i) {
+    std::vector<Layer> layers = family.layers;
+    if (i >= facts.num_layers - facts.mixture.layers)
+      std::erase_if(layers, [](const Layer& layer) { return std::string_view(layer.name).starts_with("mlp."); });
+    return layers;
+  };
   for (int64_t i = 0; i < facts.num_layers; ++i)
-    for (const Layer& layer : family.layers) add(concat(family.blocks, i, ".", layer.name), layer.out);
+    for (const Layer& layer : layers_of_block(i)) add(concat(family.blocks, i, ".", layer.name), layer.out);
   add(family.head, facts.vocab_size);
   int64_t sum = 0;
   try {
     Targets targets(options, rules);
     for (int64_t i = 0; i < facts.num_layers; ++i)
-      for (const Layer& layer : family.layers)
+      for (const Layer& layer : layers_of_block(i))
         for (const Wish& wish : targets.of_linear(concat(family.blocks, i, ".", layer.name), layer.out, layer.in))
           sum += wish.rank * (layer.out + layer.in);
   } catch (const Error&) {

@@ -41,6 +41,9 @@ TEST(LoraFacts, count_the_parameters_that_peft_prints) {
   EXPECT_EQ(added(R"({"r": 16, "targets": "all-linear"})", llama3_8b()), 41'943'040);
   EXPECT_EQ(added(R"({"r": 8})", llama3_8b()), 3'407'872);
   EXPECT_EQ(added(R"({"r": 8, "layers_to_transform": [0, 31]})", llama3_8b()), 3'407'872 / 16);
+  ModelFacts experts = llama3_8b();
+  experts.mixture = {8, 2, 30, 1000};  // the first two blocks have an MLP
+  EXPECT_EQ(added(R"({"r": 16, "targets": "all-linear"})", experts), 41'943'040 - 30 * 3 * 16 * (14336 + 4096));
   EXPECT_EQ(added(R"({"r": 8, "targets": ["no_such_layer"]})", gpt2()), 0) << "is refused with the model at hand";
 }
 

@@ -31,6 +31,8 @@ class Lora : public Strategy {
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
     if (*options_.dropout == 0) ctx.capturable();
+    if (const ModelFacts::Mixture& m = ctx.model().mixture; m.experts > 0)
+      ctx.cost(concat("routers and experts get no adapters: those of ", m.layers, " layers stay as they are"));
     if (!built_) return;
     targets_->check_all_found();
     if (!options_.from.empty()) check_from();

@@ -332,6 +332,17 @@ TEST(Lora, what_is_no_linear_layer_is_refused_when_the_model_is_built) {
   }
 }
 
+TEST(Lora, says_that_experts_get_no_adapters) {
+  Made made(R"({"targets": ["q_proj"], "r": 2})");
+  made.linear(fused_spec());
+  ModelFacts facts;
+  facts.mixture = {8, 2, 3, 1000};
+  PlanRecord context(facts, {});
+  made.strategy->plan(context);
+  ASSERT_EQ(context.costs().size(), 1u);
+  EXPECT_EQ(context.costs()[0].text, "routers and experts get no adapters: those of 3 layers stay as they are");
+}
+
 TEST(Lora, names_files_as_peft_does) {
   Made made(R"({"r": 2, "lora_alpha": 6, "target_modules": ["v_proj", "q_proj"], "modules_to_save": ["lm_head"],
                 "save": "both"})");

@@ -49,6 +49,8 @@ class Exchange {
   Pending sum_of_copy(const at::Tensor& x) const { return sum(x, false); }
   // x [...] of each rank: [ranks, ...].
   Pending gather(const at::Tensor& x) const;
+  // Puts the sum over ranks in the place of x, contiguous, at once.
+  void sum_all(const at::Tensor& x) const { group_->all_reduce(x)->wait(); }
 
  private:
   Pending gather(const at::Tensor& x, bool in_order) const;

@@ -33,6 +33,18 @@ class CutLayers : public LayerFactory {
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     return inner_->block(spec, layers, plain);
   }
+  // Experts are whole on every rank and compute with the tokens that it has between layers. Where positions are not cut
+  // all ranks have the same tokens, choose alike and have the whole gradient.
+  std::shared_ptr<Router> router(const RouterSpec& spec) override {
+    RouterSpec own = spec;
+    if (cut_.exchange->cuts_positions())
+      own.sum_positions = [exchange = cut_.exchange, others = spec.sum_positions](at::Tensor& sum) {
+        exchange->sum_all(sum);
+        if (others) others(sum);
+      };
+    return replicated(inner_->router(own));
+  }
+  std::shared_ptr<Experts> experts(const ExpertsSpec& spec) override { return replicated(inner_->experts(spec)); }
 
  private:
   // Whole on every rank; where positions are cut, every rank sees other ones.

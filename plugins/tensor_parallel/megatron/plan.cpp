@@ -43,6 +43,15 @@ void check_sequence(int64_t ranks, PlanContext& ctx) {
                     ", and they do not divide. Use a seq_length of ", legal, ", or turn sequence_parallel off"));
 }
 
+// Experts are not cut.
+void report_experts(const MegatronOptions& options, PlanContext& ctx) {
+  if (ctx.model().mixture.experts == 0) return;
+  ctx.cost(concat("experts are not cut over the ", options.ranks(), " ranks",
+                  cuts_positions(options, ctx.run())
+                      ? ", each of which computes with its own positions"
+                      : ", which all compute the same; sequence_parallel gives each of them its part of the tokens"));
+}
+
 // Rows of padding take memory and time like others.
 void report_padding(const MegatronOptions& options, PlanContext& ctx) {
   const int64_t vocabulary = ctx.model().vocab_size, step = options.ranks() * options.make_vocab_size_divisible_by;
@@ -130,6 +139,7 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
   check_model(ranks, ctx);
   if (cuts_positions(options, ctx.run())) check_sequence(ranks, ctx);
   report_padding(options, ctx);
+  report_experts(options, ctx);
   report_traffic(options, ctx);
   report_memory(options, ctx);
 }

@@ -21,12 +21,6 @@ NormSpec head_norm(const BlockSpec& s, const char* name, int64_t heads) {
 
 }  // namespace
 
-bool is_gated(const std::string& activation) {
-  for (const char* gated : {"swiglu", "geglu", "geglu_tanh", "reglu"})
-    if (activation == gated) return true;
-  return false;
-}
-
 BlockLayerSpecs block_layer_specs(const BlockSpec& s) {
   const InitRule init = InitRule::normal(s.init_std), output_init = InitRule::normal(s.output_init_std);
   const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
@@ -44,6 +38,13 @@ BlockLayerSpecs block_layer_specs(const BlockSpec& s) {
   b.attn_proj = {s.name + ".attn.proj", q, s.hidden, Split::rows, s.proj_bias, {}, output_init};
   b.fc = {s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init};
   b.mlp_proj = {s.name + ".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init};
+  if (!s.mixture || s.mixture->shared_ffn == 0) return b;
+  const int64_t ffn = s.mixture->shared_ffn;
+  const auto blocks = gated ? std::vector<int64_t>{ffn, ffn} : std::vector<int64_t>{};
+  const int64_t columns = gated ? 2 * ffn : ffn;
+  b.shared_fc = {s.name + ".mlp.shared.fc", s.hidden, columns, Split::columns, false, blocks, init};
+  b.shared_proj = {s.name + ".mlp.shared.proj", ffn, s.hidden, Split::rows, false, {}, output_init};
+  if (s.mixture->shared_gate) b.shared_gate = {s.name + ".mlp.shared_gate", s.hidden, 1, Split::none, false, {}, init};
   return b;
 }
 

@@ -7,6 +7,7 @@
 #include <drivetrain/toolkit/layers/cached_attention.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
@@ -212,9 +213,12 @@ class PlainLayers : public LayerFactory {
     return std::make_shared<PlainAttention>(spec, attention_);
   }
   std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return std::make_shared<PlainLmLoss>(spec); }
+  std::shared_ptr<Router> router(const RouterSpec& spec) override { return routers_(spec); }
+  std::shared_ptr<Experts> experts(const ExpertsSpec& spec) override { return make_plain_experts(spec); }
 
  private:
   const std::shared_ptr<Attention> attention_;
+  const RouterMaker routers_ = make_plain_routers();
 };
 
 }  // namespace

@@ -41,10 +41,8 @@ Stored stored(const at::Tensor& x) {
 }
 
 bool takes(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cpu() || a.scalar_type() != b.scalar_type() || kernels::product_unit() == ProductUnit::none) return false;
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  if (a.scalar_type() == at::kBFloat16) return true;
-  return a.scalar_type() == at::kFloat && float_products() != FloatProducts::whole;
+  return a.is_cpu() && a.scalar_type() == b.scalar_type() && a.numel() > 0 && b.numel() > 0 &&
+         multiplies_short(a.scalar_type());
 }
 
 // Grows, and stays for the thread's next product.
@@ -121,6 +119,11 @@ FloatProducts float_products(const std::string& precision) {
   // Three products take longer than one of float32 where they are not tiles'.
   if (precision == "high" && unit == ProductUnit::amx) return FloatProducts::split;
   return precision == "medium" && unit != ProductUnit::none ? FloatProducts::rounded : FloatProducts::whole;
+}
+
+bool multiplies_short(at::ScalarType type) {
+  if (kernels::product_unit() == ProductUnit::none) return false;
+  return type == at::kBFloat16 || (type == at::kFloat && float_products() != FloatProducts::whole);
 }
 
 std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {

@@ -187,6 +187,88 @@ class DRIVETRAIN_API LmLoss : public Layer {
   virtual ParamPtr weight() const { return nullptr; }
 };
 
+// How a router makes scores of its logits l = x W^T [T, E], computed in float32.
+enum class RouterScores { softmax, sigmoid };
+// A loss that keeps the experts' loads equal. Of T tokens, c_e is how often expert e was chosen, and p_te are the
+// scores, divided by their sum over e. `per_layer`: E sum_e (c_e / (K T)) (mean_t p_te) of each layer (Lepikhin et al.
+// 2020; Fedus et al. 2021). `pooled`: E sum_e f_e P_e with f_e = c_e / T and P_e = mean_t p_te, each the mean over all
+// layers that have a router (transformers); all of them are then in one pipeline stage. The T tokens are those of one
+// micro-batch of a data-parallel rank, padding included.
+enum class BalanceLoss { none, pooled, per_layer };
+
+// What a strategy keeps for one router, whose loads it balances without a loss (Wang et al. 2024).
+struct RouterBias {
+  at::Tensor bias_E;  // float32: added to the scores for the choice, not for the weights
+  at::Tensor
+      counts_E;  // int64: the router adds how often each expert was chosen in training; the strategy sets it to 0
+};
+
+// The choice of experts for every token. Scores s of the logits; if there are groups, those of `chosen_groups` groups
+// stay, by the sum of each one's two largest (s + bias); of these the `chosen` largest s + bias, of equal ones the
+// smaller id; their weights are s, divided by the sum over the chosen if `renormalize`, times `scale`.
+struct RouterSpec {
+  std::string name;  // "block.3.mlp.router": parameter name.weight [experts, hidden]
+  int64_t hidden = 0, experts = 0, chosen = 0;
+  RouterScores scores = RouterScores::softmax;
+  bool renormalize = false;
+  double scale = 1;
+  int64_t groups = 1, chosen_groups = 1;
+  BalanceLoss balance = BalanceLoss::none;
+  double balance_weight = 0, z_weight = 0;  // z: mean_t (log sum_e exp l_te)^2 (Zoph et al. 2022)
+  int64_t index = 0, layers = 1;            // which of the model's routers it is, and how many they are
+  double bias_update_rate = 0;              // wanted of the strategy that sets `bias`
+  bool forced = false;  // choices in turn instead of by scores, equal loads: for figures of speed alone
+  InitRule init = {};
+
+  // The rest is set by strategies, never by models.
+  std::shared_ptr<RouterBias> bias = {};
+  // Sums a tensor, in place, over the ranks that have other positions of the same rows between layers. Null: none has.
+  std::function<void(at::Tensor&)> sum_positions = {};
+};
+struct Routing {
+  at::Tensor experts_TK;  // int64: the experts of each token, all different; -1: none
+  at::Tensor weights_TK;  // float32, with a graph: what each one's output is multiplied with
+};
+class DRIVETRAIN_API Router : public Layer {
+ public:
+  // x [B, S, hidden]; T = B S. Once per forward of the unit, outside of regions that are recomputed: it adds losses
+  // (StepContext::add_loss) and figures. Where the unit is recomputed it has to choose the same experts.
+  virtual Routing forward(const at::Tensor& x, StepContext& ctx) = 0;
+};
+
+// The MLPs of all experts: expert e computes proj_e(act(fc_e(x))), without biases.
+struct ExpertsSpec {
+  // "block.3.mlp.experts": parameters name.fc.weight [experts * W, hidden], whose rows are those of expert 0, of expert
+  // 1, ...; W is ffn, or 2 ffn (gate, up) for a gated activation; and name.proj.weight [experts * hidden, ffn].
+  std::string name;
+  int64_t experts = 0, hidden = 0, ffn = 0;
+  std::string activation = {};  // as BlockSpec::activation
+  InitRule init = {}, output_init = {};
+
+  // Set by a strategy that splits the experts: `experts` are then this rank's, and these say how the whole weights are
+  // cut. Not set: Layout::whole.
+  std::optional<Layout> fc = {}, proj = {};
+};
+DRIVETRAIN_API Layout fc_layout(const ExpertsSpec& spec);
+DRIVETRAIN_API Layout proj_layout(const ExpertsSpec& spec);
+class DRIVETRAIN_API Experts : public Layer {
+ public:
+  // x [R, hidden]: rows sorted by expert. counts int64 [experts], on the device of x: how many are of each expert.
+  // Their sum may be less than R: the rows behind it are nobody's, and what is returned for them is zero. Returns [R,
+  // hidden].
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& counts, StepContext& ctx) = 0;
+  // For the plan: how many rows the products of one rank get at most where forward gets `rows`.
+  virtual double planned_rows(double rows) const { return rows; }
+};
+
+// The MLP of a block as a mixture (Shazeer et al. 2017): y_t = sum_k w_tk expert_tk(x_t) + g_t shared(x_t).
+struct MixtureSpec {
+  RouterSpec router;
+  ExpertsSpec experts;
+  int64_t shared_ffn = 0;    // of the MLP that every token passes; 0: there is none
+  bool shared_gate = false;  // g = sigmoid(x w^T), else 1
+};
+
 // Where a block's norms stand: before attention and MLP, x + f(norm(x)); after them, x + norm(f(x)) (OLMo 2); both
 // (Gemma 2).
 enum class NormPlacement { before, after, both };
@@ -211,13 +293,17 @@ struct BlockSpec {
   bool norm_gain = true, norm_bias = true;  // of all norms of the hidden size; an RMS norm never has a bias
   double norm_offset = 0;                   // NormSpec::offset, of norms of queries and keys too
   NormPlacement norms = NormPlacement::before;
-  bool parallel = false;                 // x + attention(norm1(x)) + mlp(norm2(x)) (GPT-NeoX)
-  std::optional<NormOver> qk_norm = {};  // RMS norm of queries and keys before rotary: `head` or `heads`
-  double attention_scale = 0;            // 0: 1 / sqrt(head_dim)
-  double attention_softcap = 0;          // AttentionArgs::softcap
-  int64_t window = 0;                    // AttentionArgs::window
-  double residual_scale = 1;             // of what attention and MLP add to the residual stream (Granite)
+  bool parallel = false;                    // x + attention(norm1(x)) + mlp(norm2(x)) (GPT-NeoX)
+  std::optional<NormOver> qk_norm = {};     // RMS norm of queries and keys before rotary: `head` or `heads`
+  double attention_scale = 0;               // 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0;             // AttentionArgs::softcap
+  int64_t window = 0;                       // AttentionArgs::window
+  double residual_scale = 1;                // of what attention and MLP add to the residual stream (Granite)
+  std::optional<MixtureSpec> mixture = {};  // instead of an MLP of `ffn`
 };
+
+// Whether an activation of BlockSpec multiplies one half of its inputs with the other.
+DRIVETRAIN_API bool is_gated(const std::string& activation);
 
 // Makes layers. Each call returns a new layer with new parameters. Called in Model::build only, in the same order on
 // every rank. Throws Error(config) for a spec that it cannot make.
@@ -235,6 +321,9 @@ class DRIVETRAIN_API LayerFactory {
   virtual UnitPtr block(const BlockSpec&, LayerFactory& /*layers*/, const std::function<UnitPtr()>& plain) {
     return plain();
   }
+  // Defaults: Error(plugin), which says to ask the factory inside.
+  virtual std::shared_ptr<Router> router(const RouterSpec& spec);
+  virtual std::shared_ptr<Experts> experts(const ExpertsSpec& spec);
 };
 
 }  // namespace drivetrain

@@ -42,6 +42,12 @@ struct DRIVETRAIN_API ModelFacts {
   double flops_per_token(double S) const;
   double attention_softcap = 0;   // AttentionArgs::softcap of any layer
   int64_t parameters_active = 0;  // of `parameters`, those that one token uses (mixtures of experts); 0: all
+  // Of a mixture: experts of a layer, how many a token chooses, layers that have them, and the elements of all experts
+  // of all layers, which are part of `parameters`. 0: the model has no experts.
+  struct Mixture {
+    int64_t experts = 0, chosen = 0, layers = 0, parameters = 0;
+  };
+  Mixture mixture;
 };
 
 // What is known of the run: from the configuration, and from what plugins declared in earlier rounds of `plan`

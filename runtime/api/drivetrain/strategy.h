@@ -1,10 +1,10 @@
 // Base of every plugin that acts around the execution of the model. It overrides the hooks that it needs; the table in
 // plugins/README.md ("The hooks") shows what the built-in strategies do in them.
 //
-// Order of plugins, outermost first: schedule, data_parallel, recompute, context_parallel, tensor_parallel, precision,
-// attention, strategy; plugins of one kind in the order of the configuration. `plan`, `step_begin`, the before hooks
-// and `after_update` run outermost first. `build`, `attach`, the after hooks, `values_done`, `flush_grads` and
-// `step_end` run innermost first.
+// Order of plugins, outermost first: schedule, data_parallel, recompute, context_parallel, tensor_parallel,
+// expert_parallel, precision, attention, strategy; plugins of one kind in the order of the configuration. `plan`,
+// `step_begin`, the before hooks and `after_update` run outermost first. `build`, `attach`, the after hooks,
+// `values_done`, `flush_grads` and `step_end` run innermost first.
 //
 // All hooks run on the main thread, in the same order on all ranks of a pipeline stage, so they may be collective. Work
 // goes to the current stream. The StepContext is valid during the call. An exception ends the run.

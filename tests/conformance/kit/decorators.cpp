@@ -14,7 +14,7 @@ namespace drivetrain::test {
 namespace {
 
 // Weights so large that every layer changes the loss by much; sizes that products in 8 bits and two ranks can share.
-Value decorated_config(const Value& sections, bool decorated, const std::string& folder) {
+Value decorated_config(const Value& common, const Value& sections, bool decorated, const std::string& folder) {
   Value config = parse_json(R"({"train_steps": 4, "seed": 5, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
     "monitors": "jsonl",
     "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "vocab_size": 37,
@@ -23,7 +23,8 @@ Value decorated_config(const Value& sections, bool decorated, const std::string&
     "communicator": {"type": "local", "params": {"share": false}},
     "optimizer": {"type": "SGD", "params": {"lr": 0.01}}})",
                             "suite");
-  for (const Value::Member& m : sections.members()) config.set(m.key, m.value);
+  for (const Value* more : {&common, &sections})
+    for (const Value::Member& m : more->members()) config.set(m.key, m.value);
   if (decorated) {
     Value list = Value::array();
     if (const Value* tested = sections.find("strategy")) list.items().push_back(*tested);
@@ -49,7 +50,7 @@ void expect_decorators_compose(const DecoratedRuns& runs, const TrainFunction& t
   SCOPED_TRACE(runs.sections.to_json());
   const TempFolder folder;
   const auto run = [&](const char* name, const Value& sections, bool decorated, int ranks) {
-    return train(decorated_config(sections, decorated, folder.path(name)), ranks);
+    return train(decorated_config(runs.common, sections, decorated, folder.path(name)), ranks);
   };
   const Value none = Value::object();
   const TrainedRun plain = run("plain", none, false, 1), wanted = run("wanted", none, true, 1),

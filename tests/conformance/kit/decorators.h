@@ -8,6 +8,7 @@ namespace drivetrain::test {
 
 struct DecoratedRuns {
   Value sections = Value::object();  // what is tested
+  Value common = Value::object();    // sections of all runs, those on one process too: another model
   int ranks = 1;
   double share = 2e-3;  // of what the term changes in a figure: so far may the tested run be from one process
   // What is tested may compute another function (adapters, frozen weights): the term then has to change its figures.

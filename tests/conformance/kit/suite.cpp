@@ -13,6 +13,7 @@
 #include <drivetrain/testkit/data_parallel/suite.h>
 #include <drivetrain/testkit/dataset/suite.h>
 #include <drivetrain/testkit/evaluation/suite.h>
+#include <drivetrain/testkit/expert_parallel/suite.h>
 #include <drivetrain/testkit/lr_schedule/suite.h>
 #include <drivetrain/testkit/model/suite.h>
 #include <drivetrain/testkit/monitor/suite.h>
@@ -39,6 +40,7 @@ const std::map<std::string, Maker>& makers() {
       {"data_parallel", data_parallel_suite},
       {"dataset", dataset_suite},
       {"evaluation", evaluation_suite},
+      {"expert_parallel", expert_parallel_suite},
       {"lr_schedule", lr_schedule_suite},
       {"model", model_suite},
       {"monitor", monitor_suite},

@@ -173,7 +173,7 @@ void check_same_bits(const Subject& subject) {
   }
 }
 
-void check_frozen(const Subject& subject) {
+void check_frozen_units(const Subject& subject) {
   Chain whole(subject);
   begin(whole), whole.forward_and_backward();
   const auto wanted = slots(whole);
@@ -321,7 +321,7 @@ Suite model_suite() {
       {"gradient_is_the_slope", check_gradient},
       {"gradients_of_micro_batches_add_up", check_micro_batches_add_up},
       {"gives_the_same_bits_twice", check_same_bits},
-      {"frozen_parameters_get_no_gradient", check_frozen},
+      {"frozen_parameters_get_no_gradient", check_frozen_units},
       {"split_backward_gives_the_whole", check_split_backward},
       {"evaluates_and_generates", check_forward_only},
       {"stages_compose_to_the_whole", check_cuts},

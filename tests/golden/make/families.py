@@ -24,6 +24,8 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_fac
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.3], "long_factor": [1.1, 3.1],
             "original_max_position_embeddings": 16}
+# Large, so that a loss that is a little wrong shows.
+BALANCED = {"output_router_logits": True, "router_aux_loss_coef": 0.1}
 # By name: the model_type, and what differs from SIZES.
 FAMILIES = {
     "gpt2": ("gpt2", {"n_inner": 40, "n_positions": 64, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
@@ -52,6 +54,12 @@ FAMILIES = {
     "starcoder2": ("starcoder2", {"sliding_window": 7}),
     "granite": ("granite", {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.5,
                             "logits_scaling": 2.0}),
+    "mixtral": ("mixtral", {"num_local_experts": 6, "intermediate_size": 20, **BALANCED}),
+    "olmoe": ("olmoe", {**NO_HEAD_DIM, "num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 20, **BALANCED}),
+    "qwen2_moe": ("qwen2_moe", {**NO_HEAD_DIM, "num_hidden_layers": 3, "mlp_only_layers": [0], "num_experts": 6, "num_experts_per_tok": 2,
+                                "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28, **BALANCED}),
+    "qwen3_moe": ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": True,
+                                **BALANCED}),
 }
 SETTINGS = {"train_batch_size": 2, "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", "params": {
     "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}}
@@ -120,8 +128,11 @@ def batches_of(seed, vocabulary=V, length=T, steps=STEPS):
 
 def trained(model, batches):
     rates = [SETTINGS["optimizer"]["params"]["lr"]] * len(batches)
-    curve = train(hf_models.logits_of(model), dict(model.named_parameters()), batches, SETTINGS, rates, "matrices")
-    return {"loss": curve["loss"], "grad_norm": curve["grad_norm"]}
+    logits, terms = hf_models.logits_of(model), None
+    if getattr(model.config, "output_router_logits", False):
+        logits, terms = hf_models.logits_and_router_loss_of(model)
+    curve = train(logits, dict(model.named_parameters()), batches, SETTINGS, rates, "matrices", terms=terms)
+    return {key: curve[key] for key in ("loss", "loss_total", "grad_norm") if key in curve}
 
 
 def make(into):

@@ -76,3 +76,14 @@ def load_float64(folder):
 
 def logits_of(model):
     return lambda tokens: model(input_ids=tokens, use_cache=False).logits
+
+
+def logits_and_router_loss_of(model):
+    """The logits, and a function that returns what the last call adds to the loss: that of the experts' loads."""
+    last = {}
+
+    def logits(tokens):
+        result = model(input_ids=tokens, use_cache=False)
+        last["loss"] = model.config.router_aux_loss_coef * result.aux_loss
+        return result.logits
+    return logits, lambda: last["loss"]

@@ -20,27 +20,32 @@ def pieces_of(micro_batches, one_row_at_a_time):
     return micro_batches.flatten(0, 1).split(1) if one_row_at_a_time else micro_batches.unbind(0)
 
 
-def backward(forward, micro_batches, one_row_at_a_time):
-    """Adds the gradients of the mean over all tokens; returns that mean."""
+def backward(forward, micro_batches, one_row_at_a_time, terms=None):
+    """Adds the gradients of the mean over all tokens, and of further terms of the last forward; returns both."""
     pieces = pieces_of(micro_batches, one_row_at_a_time)
-    total = 0.0
+    total, more = 0.0, 0.0
     for piece in pieces:
         loss = mean_loss(forward(piece[:, :-1]), piece[:, 1:]) / len(pieces)
-        loss.backward()
+        term = terms() / len(pieces) if terms else 0.0
+        (loss + term).backward()
         total += float(loss.detach())
-    return total
+        more += float(term.detach()) if terms else 0.0
+    return total, total + more
 
 
-def train(forward, parameters, batches, settings, rates, decay, fused=False, one_row_at_a_time=False):
+def train(forward, parameters, batches, settings, rates, decay, fused=False, one_row_at_a_time=False, terms=None):
     """Trains `parameters` (name: tensor) in place. Returns what curve.json holds: loss, norm before clipping, rate used, and
-    the gradients' norms of the first step."""
+    the gradients' norms of the first step. `terms`: what else is minimized, a function; the curve has then the total, too."""
     adam = settings["optimizer"]["params"]
     groups = decay_groups(parameters, adam["weight_decay"], decay)
     optimizer = torch.optim.AdamW(groups, betas=tuple(adam["betas"]), eps=adam["eps"], fused=fused, foreach=False)
-    curve = {"loss": [], "grad_norm": [], "lr": list(rates)}
+    curve = {"loss": [], "grad_norm": [], "lr": list(rates), **({"loss_total": []} if terms else {})}
     for micro_batches, rate in zip(batches, rates):
         optimizer.zero_grad()
-        curve["loss"].append(float(backward(forward, micro_batches, one_row_at_a_time)))
+        loss, total = backward(forward, micro_batches, one_row_at_a_time, terms)
+        curve["loss"].append(float(loss))
+        if terms:
+            curve["loss_total"].append(float(total))
         if "step1_tensor_grad_norms" not in curve:
             curve["step1_tensor_grad_norms"] = {name: float(p.grad.double().norm()) for name, p in parameters.items()}
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), settings["gradient_clipping"], foreach=False)

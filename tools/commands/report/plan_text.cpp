@@ -96,7 +96,12 @@ std::string host_traffic_text(const RunPlan& plan) {
 }
 
 std::string plan_headline(const RunPlan& plan) {
-  return concat(short_count(static_cast<double>(plan.model.parameters)), " parameters, ", plan.run.world_size,
+  const ModelFacts& model = plan.model;
+  const std::string active =
+      model.parameters_active > 0 && model.parameters_active < model.parameters
+          ? concat(" (", short_count(static_cast<double>(model.parameters_active)), " active in a token)")
+          : "";
+  return concat(short_count(static_cast<double>(model.parameters)), " parameters", active, ", ", plan.run.world_size,
                 plan.run.world_size == 1 ? " rank (" : " ranks (", plan.mesh.text(), "), batch ",
                 plan.batch.train_batch_size, " = ", plan.batch.micro_batch_size, " x ", plan.batch.accumulation,
                 " accumulated x ", plan.mesh.batch_ranks(), " ranks, sequences of ", plan.run.seq_length.value(), ", ",

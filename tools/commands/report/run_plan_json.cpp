@@ -36,9 +36,15 @@ Value model_value(const ModelFacts& model, const Fact<int64_t>& seq_length) {
   const auto windowed = [](const ModelFacts::Windowed& layers) {
     return object_of({{"window", layers.window}, {"flops_per_token_S", layers.flops_per_token_S}});
   };
+  const ModelFacts::Mixture& m = model.mixture;
   return object_of(
       {{"parameters", model.parameters},
        {"parameters_active", model.parameters_active > 0 ? model.parameters_active : model.parameters},
+       {"mixture", m.experts == 0 ? Value()
+                                  : object_of({{"experts", m.experts},
+                                               {"experts_per_token", m.chosen},
+                                               {"layers", m.layers},
+                                               {"parameters", m.parameters}})},
        {"num_layers", model.num_layers},
        {"hidden_size", model.hidden_size},
        {"num_attention_heads", fact_value(model.num_attention_heads)},

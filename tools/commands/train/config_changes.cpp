@@ -20,8 +20,9 @@ constexpr std::string_view kNoEffect[] = {
 constexpr std::string_view kRounding[] = {
     "threads", "mesh_order", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "device", "reduce_every"};
 constexpr std::string_view kNoEffectKinds[] = {"monitor", "checkpoint_store", "checkpoint_policy", "tokenizer"};
-constexpr std::string_view kRoundingKinds[] = {"communicator", "data_parallel", "tensor_parallel", "context_parallel",
-                                               "schedule",     "attention",     "recompute"};
+constexpr std::string_view kRoundingKinds[] = {"communicator",    "data_parallel",    "tensor_parallel",
+                                               "expert_parallel", "context_parallel", "schedule",
+                                               "attention",       "recompute"};
 
 template <class List>
 bool in(const List& list, const std::string& name) {

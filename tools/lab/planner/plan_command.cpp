@@ -79,7 +79,7 @@ int plan_search(const CheckedConfig& base, const Hardware& hardware, const cli::
   const std::string file = arguments.text("--space");
   const SearchSpace space =
       search_space(file.empty() ? parse_json(kSearch, "configs/planner/search.json") : read_json_file(file),
-                   plan.run.world_size, hardware.ranks_per_host);
+                   plan.run.world_size, hardware.ranks_per_host, plan.model.mixture.experts);
   RankSetup setup;
   setup.log = make_console_log({.level = LogLevel::error});
   setup.store = make_local_store();

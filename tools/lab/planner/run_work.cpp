@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <drivetrain/expert_parallel.h>
 #include <drivetrain/toolkit/dtype_name.h>
 
 #include "plugin_calls/plugin_call.h"
@@ -26,11 +27,12 @@ ModelShape shape_of(const ModelFacts& model) {
   shape.heads = static_cast<double>(model.num_attention_heads.value_or(1));
   shape.groups = static_cast<double>(model.num_query_groups.value_or(model.num_attention_heads.value_or(1)));
   shape.head_dim = static_cast<double>(model.head_dim.value_or(model.hidden_size));
-  shape.ffn = static_cast<double>(model.ffn_hidden_size.value_or(4 * model.hidden_size));
+  const bool mixture = model.mixture.layers > 0;
+  shape.ffn = static_cast<double>(model.ffn_hidden_size.value_or(mixture ? 0 : 4 * model.hidden_size));
   const double queries = shape.heads * shape.head_dim;
   const double attention = shape.hidden * (2 * queries + 2 * shape.groups * shape.head_dim);
   const double mlp = (model.flops_per_token_fixed / 6 - shape.hidden * shape.vocab) / shape.layers - attention;
-  shape.gated = mlp > 2.5 * shape.hidden * shape.ffn;
+  shape.gated = mixture || mlp > 2.5 * shape.hidden * shape.ffn;
   return shape;
 }
 
@@ -41,15 +43,45 @@ double positions_inside(const RunPlan& plan) {
   return static_cast<double>(sum > 0 ? sum : plan.run.seq_length.value());
 }
 
-// Products are scaled so that together they are what the model counts.
+// Of experts, forward and backward: what a token's choices compute.
+double expert_flops_per_token(const ModelFacts::Mixture& m) {
+  if (m.layers == 0) return 0;
+  return 6 * static_cast<double>(m.parameters) * static_cast<double>(m.chosen) / static_cast<double>(m.experts);
+}
+
+// Products are scaled so that together with those of experts they are what the model counts.
 void fit_products(StepWork& work, const ModelFacts& model, double tokens, double share) {
   double flops = 0;
   for (const auto* list : {&work.products, &work.head})
     for (const ProductWork& product : *list) flops += product.flops();
-  const double wanted = model.flops_per_token_fixed / 3 * tokens / share;
+  const double wanted = (model.flops_per_token_fixed - expert_flops_per_token(model.mixture)) / 3 * tokens / share;
   if (flops <= 0 || wanted <= 0) return;
   for (auto* list : {&work.products, &work.head})
     for (ProductWork& product : *list) product.count *= wanted / flops;
+}
+
+// Ranks that share the experts of a layer.
+double expert_ranks(const MeshPlan& mesh) {
+  for (size_t i = 0; i < mesh.axes.size(); ++i)
+    if (mesh.owners[i].starts_with(std::string(ExpertParallel::kKind) + "/"))
+      return static_cast<double>(mesh.axes[i].size);
+  return 1;
+}
+
+// Of layers with experts, all loads equal: every expert has a product of its own rows, which come from all ranks that
+// share the experts. Experts are gated MLPs. `tokens`: of this rank between layers. Rows are copied into the order of
+// experts and back (four columns read or written of each), and experts' activation functions read and write.
+void add_experts(StepWork& work, const RunPlan& plan, double tokens, double stages) {
+  const ModelFacts::Mixture& m = plan.model_alone.mixture;
+  std::erase_if(work.products, [](const ProductWork& product) { return product.flops() <= 0; });
+  if (m.layers == 0) return;
+  const auto experts = static_cast<double>(m.experts), hidden = static_cast<double>(plan.model_alone.hidden_size);
+  const double layers = static_cast<double>(m.layers) / stages, ranks = expert_ranks(plan.mesh);
+  const double ffn = static_cast<double>(m.parameters) / static_cast<double>(m.layers) / experts / (3 * hidden);
+  const double rows = tokens * static_cast<double>(m.chosen);
+  work.products.push_back({"experts, in", rows * ranks / experts, 2 * ffn, hidden, layers * experts / ranks});
+  work.products.push_back({"experts, out", rows * ranks / experts, hidden, ffn, layers * experts / ranks});
+  work.passed_bytes += layers * plan.run.compute_bytes * rows * (4 * hidden + 3 * ffn);
 }
 
 // What the policy runs again of the blocks of this rank's stage, as shares of them.
@@ -144,6 +176,11 @@ MessageWork message_of(const RunPlan& plan, const PlanRecord::Traffic& traffic, 
   } else if (is_by(traffic, Schedule::kKind)) {
     message.hops = 2 * micro_batches * static_cast<double>(plan.schedule.chunks);
     message.beside_micro_batches = micro_batches;
+  } else if (is_by(traffic, ExpertParallel::kKind)) {  // rows there and back, and their counts in a forward
+    const double rows = activation * static_cast<double>(plan.model.mixture.chosen);
+    message.bytes *= 1 + again / 2;
+    message.direct = true;
+    message.hops = rows > 0 ? std::ceil(1.25 * message.bytes / (rows * others / (others + 1))) : 0;
   } else {
     message.bytes *= 1 + again / 2;
     message.direct = is_direct(plan.mesh, axis.name);
@@ -191,6 +228,7 @@ StepWork work_of_run(const PreparedRun& run) {
                         static_cast<double>(plan.run.rank_positions.value_or(static_cast<int64_t>(seq)));
   add_shape(work, shape_of(plan.model_alone), cuts);
   fit_products(work, plan.model_alone, tokens, tensor * stages);
+  add_experts(work, plan, cuts.tokens_outside, stages);
   apply_windows(work, plan.model_alone);
   add_recompute(work, run);
   work.unit_visits = (static_cast<double>(plan.model.num_layers) / stages) * (2 + work.again) + 4;

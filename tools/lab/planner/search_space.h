@@ -17,6 +17,7 @@ struct SearchFactor {
   std::optional<Value> off;             // the level at which the section is left out
   Value otherwise;                      // the section where the config has none
   std::vector<std::string> instead_of;  // sections that go
+  std::vector<std::string> aliases;     // other names of the option, in whose place it stands
   bool cuts_ranks = false;
 };
 
@@ -24,8 +25,10 @@ struct SearchSpace {
   std::vector<SearchFactor> factors;
 };
 
-// `text`: the file's name, for messages. Error(config) for what is no search space.
-DRIVETRAIN_INTERNAL SearchSpace search_space(const Value& file, int64_t ranks, int64_t ranks_per_host);
+// `experts`: of a layer of the model; where it has none, factors up to their number are left out. Error(config) for
+// what is no search space.
+DRIVETRAIN_INTERNAL SearchSpace search_space(const Value& file, int64_t ranks, int64_t ranks_per_host,
+                                             int64_t experts = 0);
 
 // Those whose cuts divide the ranks; each has one index of a level per factor.
 DRIVETRAIN_INTERNAL std::vector<std::vector<size_t>> mixes_of(const SearchSpace& space, int64_t ranks);

@@ -11,8 +11,29 @@
 #include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/layers/decorated_layers.h>
 
 namespace drivetrain {
+
+// Routers whose tokens are those of one rank among several that share each sequence.
+class RoutersOfSequences : public DecoratedLayers {
+ public:
+  // `group`: of these ranks, set before layers compute.
+  RoutersOfSequences(std::shared_ptr<LayerFactory> inner, std::shared_ptr<const GroupPtr> group)
+      : DecoratedLayers(std::move(inner)), group_(std::move(group)) {}
+
+  std::shared_ptr<Router> router(const RouterSpec& spec) override {
+    RouterSpec own = spec;
+    own.sum_positions = [group = group_, others = spec.sum_positions](at::Tensor& sum) {
+      (*group)->all_reduce(sum)->wait();
+      if (others) others(sum);
+    };
+    return inner_->router(own);
+  }
+
+ private:
+  const std::shared_ptr<const GroupPtr> group_;
+};
 
 // `Shared` is an Attention over the axis's ranks, with set_group(GroupPtr), called once before it computes.
 template <class Shared>
@@ -28,10 +49,13 @@ class SequenceSharing : public ContextParallel {
     builder.wrap_attention(
         [&](std::shared_ptr<Attention> inner) { return attention_ = make_attention(std::move(inner), index); });
     builder.batch_cuts.push_back(make_cut(index));
+    builder.layers = std::make_shared<RoutersOfSequences>(builder.layers, group_);
   }
 
   void attach(UnitList&) override {
-    if (attention_) attention_->set_group(services_.mesh->group(axis_));
+    if (!attention_) return;
+    *group_ = services_.mesh->group(axis_);
+    attention_->set_group(*group_);
   }
 
  protected:
@@ -80,6 +104,7 @@ class SequenceSharing : public ContextParallel {
  private:
   const Services& services_;
   std::shared_ptr<Shared> attention_;
+  const std::shared_ptr<GroupPtr> group_ = std::make_shared<GroupPtr>();
 };
 
 }  // namespace drivetrain

@@ -19,9 +19,10 @@ struct BlockLayerSpecs {
   LinearSpec fc;  // output columns of a gated activation: gate, up
   LinearSpec mlp_proj;
   std::optional<NormSpec> mlp_norm;
+  // With BlockSpec::mixture, instead of fc and mlp_proj, which are then not to be made. The layers of the MLP that
+  // every token passes are set if there is one; the gate has one output column.
+  std::optional<LinearSpec> shared_fc, shared_proj, shared_gate;
 };
 BlockLayerSpecs block_layer_specs(const BlockSpec& block);
-// Whether an activation of BlockSpec multiplies one half of its inputs with the other.
-bool is_gated(const std::string& activation);
 
 }  // namespace drivetrain

@@ -22,6 +22,8 @@ class DecoratedLayers : public LayerFactory {
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     return inner_->block(spec, layers, plain);
   }
+  std::shared_ptr<Router> router(const RouterSpec& spec) override { return inner_->router(spec); }
+  std::shared_ptr<Experts> experts(const ExpertsSpec& spec) override { return inner_->experts(spec); }
 
  protected:
   const std::shared_ptr<LayerFactory> inner_;

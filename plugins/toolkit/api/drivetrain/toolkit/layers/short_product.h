@@ -21,6 +21,9 @@ struct ProductsText {
 };
 ProductsText products_text(at::ScalarType dtype, const std::string& precision);
 
+// Whether products of this type are those of short_product.
+bool multiplies_short(at::ScalarType type);
+
 // a [M, K] b [K, N] + bias [N] in the dtype of a and b, if the processor has instructions for it; else no value.
 std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 

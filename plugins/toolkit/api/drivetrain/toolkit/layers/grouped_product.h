@@ -1,0 +1,47 @@
+// Products of rows that are sorted by group with one matrix per group: the experts of a mixture.
+//
+// On the CPU threads take whole groups, or blocks of large ones, one after another; an element of a result is computed
+// by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. 16
+// bits are multiplied by the processor's instructions for them (short_product.h), else as float32, and rounded once.
+// On CUDA bfloat16 goes to at::_grouped_mm, whose offsets stay on the device; other types to one product per group,
+// for which the host has to wait for the counts.
+//
+// Legend: E groups, R rows, I in, O out. Thread: main; backward on autograd's. Stream: the current one. No autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include <drivetrain/param.h>
+
+namespace drivetrain {
+
+// Which rows are of which group. The rows behind the last group are nobody's.
+class RowGroups {
+ public:
+  explicit RowGroups(at::Tensor counts_E);  // int64, on the device of the rows
+  int64_t size() const { return counts_.size(0); }
+  // E + 1 numbers: where the rows of each group begin, and where the last one's end. The first call waits for the
+  // device.
+  const std::vector<int64_t>& bounds() const;
+  // int32 [E], on the device: where the rows of each group end. Of fewer than 2^31 rows.
+  const at::Tensor& ends() const;
+
+ private:
+  const at::Tensor counts_;
+  mutable std::vector<int64_t> bounds_;
+  mutable at::Tensor ends_;
+};
+
+// Row r of group e: y_r = W_e x_r; grouped_product_backward: dx_r = dy_r W_e. Rows of nobody are zeros. x [R, I],
+// weight [E O, I], dy [R, O].
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weight, const RowGroups& groups);
+at::Tensor grouped_product_backward(const at::Tensor& dy, const at::Tensor& weight, const RowGroups& groups);
+
+// Overwrites the slot of `weight` [E O, I] with dy_e^T x_e of each group or adds to it, as Param::write_grad says: a
+// group without rows becomes zeros, or stays. The sums are float32, or the slot's type if that is wider. There is no
+// temporary of the weight's size, but on CUDA for a slot of bfloat16.
+void accumulate_grouped_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups);
+
+}  // namespace drivetrain

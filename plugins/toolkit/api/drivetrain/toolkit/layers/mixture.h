@@ -1,0 +1,53 @@
+// A mixture of experts: the router and the experts of one device, and what goes on around them, which is the same
+// whoever made them. Rows are sorted by expert without losing one, however many an expert gets (dropless).
+//
+// Source: Shazeer et al. 2017; without a limit per expert as in Gale et al. 2022. Thread: as layers.h.
+// Legend: T tokens, D hidden, E experts, K choices per token, R = T K rows.
+#pragma once
+
+#include <drivetrain/layers.h>
+#include <drivetrain/toolkit/layers/block_layers.h>
+
+namespace drivetrain {
+
+// For one device, as LayerFactory::router and experts promise them. Error(config) for a spec that cannot be. The
+// routers of one maker know of each other: a pooled balance loss is of all of them.
+using RouterMaker = std::function<std::shared_ptr<Router>(const RouterSpec&)>;
+RouterMaker make_plain_routers();
+std::shared_ptr<Experts> make_plain_experts(const ExpertsSpec& spec);
+
+// Rows sorted by expert, those of one expert by token.
+struct SortedRows {
+  at::Tensor order_R;   // int64: which of the T K choices, t K + k, each row is; choices of nobody (-1) come last
+  at::Tensor place_TK;  // int64: the row of each choice
+  at::Tensor counts_E;  // int64
+};
+SortedRows sort_by_expert(const at::Tensor& experts_TK, int64_t experts);
+
+// Row r of the result is x[order_R[r] / K]; backward sums the rows of a token in the order of its choices.
+at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows);
+// y_t = sum over k, in ascending order of the experts, of weights[t, k] y_R[place[t, k]]; choices of nobody add
+// nothing. The sum is float32 (float64 for float64), the result has the type of y_R.
+at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, const at::Tensor& experts_TK,
+                        const SortedRows& rows);
+
+// The MLP of a block that is a mixture, with layers of `layers`.
+class Mixture {
+ public:
+  // `specs`: block_layer_specs of a block with BlockSpec::mixture.
+  Mixture(const MixtureSpec& spec, const BlockLayerSpecs& specs, const std::string& activation, LayerFactory& layers);
+  std::vector<ParamPtr> params() const;  // of router, experts, shared MLP and its gate
+  at::Tensor forward(const at::Tensor& x_BSD, StepContext& ctx) const;
+  const Experts& experts() const { return *experts_; }
+
+ private:
+  at::Tensor shared(const at::Tensor& x_BSD, StepContext& ctx) const;
+
+  const MixtureSpec spec_;
+  const std::string activation_;
+  std::shared_ptr<Router> router_;
+  std::shared_ptr<Experts> experts_;
+  std::shared_ptr<Linear> shared_fc_, shared_proj_, shared_gate_;
+};
+
+}  // namespace drivetrain

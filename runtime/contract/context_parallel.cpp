@@ -1,7 +1,0 @@
-#include <drivetrain/context_parallel.h>
-
-namespace drivetrain {
-
-ContextParallel::~ContextParallel() = default;
-
-}  // namespace drivetrain

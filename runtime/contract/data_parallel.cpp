@@ -1,7 +1,0 @@
-#include <drivetrain/data_parallel.h>
-
-namespace drivetrain {
-
-DataParallel::~DataParallel() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/evaluation.h>
-
-namespace drivetrain {
-
-Evaluation::~Evaluation() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/log.h>
-
-namespace drivetrain {
-
-Log::~Log() = default;
-
-}  // namespace drivetrain

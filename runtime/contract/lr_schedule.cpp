@@ -1,7 +1,0 @@
-#include <drivetrain/lr_schedule.h>
-
-namespace drivetrain {
-
-LrSchedule::~LrSchedule() = default;
-
-}  // namespace drivetrain

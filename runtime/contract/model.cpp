@@ -1,7 +1,0 @@
-#include <drivetrain/model.h>
-
-namespace drivetrain {
-
-Model::~Model() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/monitor.h>
-
-namespace drivetrain {
-
-Monitor::~Monitor() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/optimizer.h>
-
-namespace drivetrain {
-
-Optimizer::~Optimizer() = default;
-
-}  // namespace drivetrain

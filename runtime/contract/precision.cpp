@@ -1,7 +1,0 @@
-#include <drivetrain/precision.h>
-
-namespace drivetrain {
-
-Precision::~Precision() = default;
-
-}  // namespace drivetrain

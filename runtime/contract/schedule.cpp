@@ -1,7 +1,0 @@
-#include <drivetrain/schedule.h>
-
-namespace drivetrain {
-
-Schedule::~Schedule() = default;
-
-}  // namespace drivetrain

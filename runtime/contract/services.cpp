@@ -1,7 +1,0 @@
-#include <drivetrain/services.h>
-
-namespace drivetrain {
-
-PluginMaker::~PluginMaker() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/state.h>
-
-namespace drivetrain {
-
-StateVisitor::~StateVisitor() = default;
-
-}  // namespace drivetrain

@@ -1,7 +1,0 @@
-#include <drivetrain/store.h>
-
-namespace drivetrain {
-
-Store::~Store() = default;
-
-}  // namespace drivetrain

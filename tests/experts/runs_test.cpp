@@ -1,0 +1,249 @@
+// Whole runs of a mixture whose experts are split over ranks: losses and their terms, norms and final weights are those
+// of one process, whatever shares the state, the layers, the sequence or the chain of units beside.
+//
+// Sums are added in another order than on one process: an expert's gradient is one product over the rows of all ranks
+// instead of a sum over ranks, and a product of other rows may round a row in another way. So another `ep` is compared
+// within a few roundings of float32, one `ep` with itself to the bit.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+
+#include <drivetrain/safetensors.h>
+#include <drivetrain/testkit/kit/temp_folder.h>
+
+#include "evaluation/sets.h"
+#include "support/memory_checkpoint.h"
+#include "support/train_threads.h"
+
+namespace drivetrain::test {
+namespace {
+
+const Registry& with_mistakes() {
+  static const Registry registry(SearchPath::standard({}, {DRIVETRAIN_EXPERTS_DIR}, ""));
+  return registry;
+}
+
+// A dense layer, then three mixtures with a shared MLP; a loss for balance in each layer, and the z-loss. Micro-batches
+// are of one row everywhere, so that the means of the losses are over the same tokens.
+Value config_with(const std::string& sections) {
+  Value config = parse_json(R"({
+    "train_steps": 4, "seed": 11, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "monitors": "jsonl",
+    "gradient_clipping": 0.3, "checkpoint_policy": false,
+    "model": {"type": "gpt", "params": {"num_layers": 4, "hidden_size": 32, "num_attention_heads": 4,
+              "ffn_hidden_size": 40, "normalization": "rmsnorm", "position_embedding_type": "rope",
+              "activation": "swiglu", "add_bias": false, "vocab_size": 97, "max_position_embeddings": 16,
+              "init_method_std": 0.15, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+              "norm_topk_prob": true, "shared_expert_intermediate_size": 20, "shared_expert_gate": true, "add_qkv_bias": true,
+              "first_k_dense_replace": 1,
+              "aux_loss": "per_layer", "router_aux_loss_coef": 0.02, "router_z_loss_coef": 0.01}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 16}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "eps": 1e-4, "weight_decay": 0.1}}})",
+                            "test");
+  const Value more = parse_json("{" + sections + "}", "sections");
+  for (const Value::Member& member : more.members()) config.set(member.key, member.value);
+  return config;
+}
+
+struct Trained {
+  std::vector<double> losses, balance, norms;
+  std::map<std::string, at::Tensor> weights;
+};
+
+// -1: there is none.
+double balance_of(const Value& line) {
+  const Value* found = line.find("loss_terms.load_balancing_loss");
+  return found ? found->as_double() : -1;
+}
+
+Trained trained_of(const TrainedRun& run) {
+  Trained trained;
+  for (const Value& line : run.metrics) {
+    trained.losses.push_back(line.find("loss")->as_double());
+    trained.norms.push_back(line.find("grad_norm")->as_double());
+    trained.balance.push_back(balance_of(line));
+  }
+  const SafetensorsFile file = SafetensorsFile::open(run.weights_file());
+  for (const std::string& name : file.names()) trained.weights[name] = file.tensor(name).clone();
+  return trained;
+}
+
+Trained train(const std::string& sections, int ranks) {
+  const TempFolder folder;
+  Value config = config_with(sections);
+  config.set("output_dir", folder.path("run"));
+  return trained_of(run_threads(config, ranks, with_mistakes()));
+}
+
+const Trained& alone() {
+  static const Trained trained = train("", 1);
+  return trained;
+}
+
+void expect_same(const Trained& found, const Trained& wanted) {
+  ASSERT_EQ(found.losses.size(), wanted.losses.size());
+  for (size_t i = 0; i < wanted.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], wanted.losses[i], 4e-6 * wanted.losses[i]) << "step " << i + 1;
+    EXPECT_GT(wanted.balance[i], 0.5) << "without a loss for balance";
+    EXPECT_NEAR(found.balance[i], wanted.balance[i], 1e-5 * wanted.balance[i]) << "balance, step " << i + 1;
+    EXPECT_NEAR(found.norms[i], wanted.norms[i], 2e-5 * wanted.norms[i]) << "step " << i + 1;
+  }
+  ASSERT_EQ(found.weights.size(), wanted.weights.size());
+  for (const auto& [name, value] : wanted.weights)
+    EXPECT_TRUE(at::allclose(found.weights.at(name), value, 0, 4e-5)) << name;
+}
+
+constexpr const char* kDdp = R"("data_parallel": "ddp")";
+constexpr const char* kZero1 = R"("zero_optimization": {"stage": 1, "reduce_bucket_size": 3000})";
+constexpr const char* kZero2 = R"("zero_optimization": {"stage": 2, "reduce_bucket_size": 3000})";
+constexpr const char* kZero3 = R"("zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0,
+                                   "stage3_max_live_parameters": 12000, "stage3_prefetch_bucket_size": 4000})";
+constexpr const char* kFsdp = R"("data_parallel": {"type": "fsdp", "params": {"prefetch": 1}})";
+
+std::string split(int64_t ranks, const std::string& more) {
+  return concat(R"("expert_parallel": {"enabled": true, "autoep_size": )", ranks, "}, ", more);
+}
+
+TEST(ExpertRuns, have_the_numbers_of_one_process_whoever_owns_the_state) {
+  for (const char* owner : {kDdp, kZero1, kZero2, kZero3, kFsdp})
+    for (const auto& [ep, ranks] : std::vector<std::pair<int64_t, int>>{{1, 2}, {4, 4}, {2, 4}}) {
+      SCOPED_TRACE(concat(owner, ", ep ", ep, " on ", ranks, " ranks"));
+      expect_same(train(split(ep, owner), ranks), alone());
+    }
+}
+
+// Accumulation 1; one expert a rank.
+TEST(ExpertRuns, with_one_expert_a_rank) {
+  expect_same(train(R"("expert_parallel": 8, "data_parallel": "ddp")", 8), alone());
+}
+
+TEST(ExpertRuns, beside_strategies_that_split_layers_sequences_and_the_chain) {
+  const std::string tp = R"("tensor_parallel": {"size": 2, "make_vocab_size_divisible_by": 7)";
+  for (const auto& [sections, ranks] : std::vector<std::pair<std::string, int>>{
+           {split(1, tp + "}"), 2},
+           {split(2, tp + "}, ") + kZero1, 4},
+           {split(1, tp + R"(, "sequence_parallel": true})"), 2},
+           {split(2, tp + R"(, "sequence_parallel": true}, )") + kZero3, 4},
+           {split(1, R"("context_parallel": {"type": "ring", "params": {"size": 2}}, )") + kDdp, 2},
+           {split(2, R"("context_parallel": {"type": "ring", "params": {"size": 2}}, )") + kFsdp, 4},
+           {split(2, R"("context_parallel": {"type": "ulysses", "params": {"size": 2}}, )") + kZero1, 4},
+           {split(
+                2,
+                tp + R"(, "sequence_parallel": true}, "context_parallel": {"type": "ring", "params": {"size": 2}}, )") +
+                kDdp,
+            8},
+           {split(2, R"("pipeline": {"type": "one_f_one_b", "params": {"stages": 2}}, )") + kDdp, 4},
+           {split(2, R"("pipeline": {"type": "zero_bubble_h1", "params": {"stages": 2}}, )") + kZero1, 4}}) {
+    SCOPED_TRACE(sections);
+    expect_same(train(sections, ranks), alone());
+  }
+}
+
+// Groups of ranks that share the state; state on the host.
+TEST(ExpertRuns, with_groups_and_offload) {
+  for (const auto& [owner, ranks] : std::vector<std::pair<const char*, int>>{
+           {R"("zero_optimization": {"stage": 3, "mics_shard_size": 2, "stage3_param_persistence_threshold": 40})", 8},
+           {R"("data_parallel": {"type": "fsdp", "params": {"shard_group_size": 2}})", 8},
+           {R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})", 4}}) {
+    SCOPED_TRACE(owner);
+    expect_same(train(split(2, owner), ranks), alone());
+  }
+}
+
+// Rows travel in 16 bits as everything does. Choices may differ where scores are within a rounding.
+TEST(ExpertRuns, in_16_bits) {
+  const char* const bf16 = R"("bf16": {"enabled": true}, )";
+  const Trained one = train(std::string(bf16) + kDdp, 1);
+  for (const char* owner : {kDdp, kZero3}) {
+    const Trained found = train(split(2, bf16 + std::string(owner)), 2);
+    for (size_t i = 0; i < one.losses.size(); ++i)
+      EXPECT_NEAR(found.losses[i], one.losses[i], 0x1p-7 * one.losses[i]) << owner << ", step " << i + 1;
+  }
+}
+
+// Sets that are evaluated while a run trains, also where ranks have blocks of other sizes or none.
+TEST(ExpertRuns, evaluate_as_one_process_does) {
+  const TempFolder folder;
+  const std::string sets = eval_section(folder) + R"(, "model": {"type": "gpt", "params": {"family": "mixtral",
+    "num_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "num_query_groups": 4, "ffn_hidden_size": 24,
+    "vocab_size": 257, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 2}}, )";
+  const RunResult one = run_with_sets(folder, "one", sets + kDdp);
+  for (int n = 0; const auto& [owner, ranks] : std::vector<std::pair<const char*, int>>{{kDdp, 2}, {kZero3, 4}}) {
+    const RunResult found = run_with_sets(folder, concat("run", ++n), sets + split(2, owner), ranks);
+    ASSERT_EQ(found.metrics.size(), one.metrics.size());
+    for (size_t step = 0; step < one.metrics.size(); ++step) {
+      const Value wanted = set_figures(one.metrics[step]), figures = set_figures(found.metrics[step]);
+      ASSERT_EQ(figures.members().size(), wanted.members().size());
+      for (const Value::Member& m : wanted.members())
+        EXPECT_NEAR(figures.find(m.key)->as_double(), m.value.as_double(), 1e-5 * std::abs(m.value.as_double()))
+            << m.key << ", step " << step + 1 << ", " << owner;
+    }
+  }
+}
+
+// The same operations in the same order.
+TEST(ExpertRuns, recompute_changes_no_bit) {
+  for (const char* owner : {kDdp, kZero3}) {
+    const Trained kept = train(split(2, owner), 4);
+    for (const char* policy : {"full", "selective"}) {
+      SCOPED_TRACE(policy);
+      const Trained again = train(split(2, owner) + concat(R"(, "activation_checkpointing": ")", policy, "\""), 4);
+      EXPECT_EQ(again.losses, kept.losses);
+      EXPECT_EQ(again.norms, kept.norms);
+      for (const auto& [name, value] : kept.weights) EXPECT_TRUE(at::equal(again.weights.at(name), value)) << name;
+    }
+  }
+}
+
+// Without accumulation who owns the state changes no bit: gradients are the same sums.
+TEST(ExpertRuns, owners_of_the_state_give_the_same_bits) {
+  const auto losses = [](int64_t ep, const char* owner) {
+    return train(split(ep, owner) + R"(, "train_micro_batch_size_per_gpu": 2)", 4).losses;
+  };
+  for (const int64_t ep : {1, 2, 4}) {
+    const std::vector<double> ddp = losses(ep, kDdp);
+    for (const char* owner : {kZero1, kZero3, kFsdp}) EXPECT_EQ(losses(ep, owner), ddp) << owner << ", ep " << ep;
+  }
+}
+
+// Checkpoints have whole parameters, whoever held which expert.
+TEST(ExpertRuns, go_on_from_a_checkpoint_of_another_split) {
+  for (const auto& [first, first_ranks, second, second_ranks] :
+       std::vector<std::tuple<std::string, int, std::string, int>>{
+           {split(4, kZero1), 4, split(2, kZero3), 2}, {split(2, kFsdp), 4, "", 1}, {"", 1, split(4, kDdp), 4}}) {
+    SCOPED_TRACE(concat(first, " on ", first_ranks, ", then ", second, " on ", second_ranks));
+    const auto part = [](const std::string& sections, int ranks, const Checkpoint* from, int64_t last) {
+      Value config = config_with(sections);
+      config.set("monitors", false);
+      return run_part(config, ranks, from, last);
+    };
+    const RunPart saved = part(first, first_ranks, nullptr, 2), rest = part(second, second_ranks, &saved.end, 4);
+    ASSERT_EQ(rest.figures.size(), 2u);
+    for (const auto& [step, figures] : rest.figures) {
+      const auto at = static_cast<size_t>(step - 1);
+      EXPECT_NEAR(figures.first, alone().losses.at(at), 4e-6 * alone().losses[at]) << "step " << step;
+      EXPECT_NEAR(figures.second, alone().norms[at], 2e-5 * alone().norms[at]) << "step " << step;
+    }
+  }
+}
+
+// How far a run with a mistake is from the right one, relative.
+double deviation(const std::string& mistake) {
+  const Trained found =
+      train(split(2, kDdp) +
+                concat(R"(, "strategy": {"type": "mistaken_experts", "params": {"mistake": ")", mistake, R"("}})"),
+            2);
+  double most = 0;
+  for (size_t i = 0; i < found.norms.size(); ++i)
+    most = std::max(
+        {most, std::abs(found.norms[i] / alone().norms[i] - 1), std::abs(found.losses[i] / alone().losses[i] - 1)});
+  return most;
+}
+
+TEST(ExpertRuns, find_planted_mistakes) {
+  EXPECT_LT(deviation("none"), 2e-5);
+  for (const char* mistake : {"dropped", "averaged"}) EXPECT_GT(deviation(mistake), 1e-3) << mistake;
+}
+
+}  // namespace
+}  // namespace drivetrain::test
