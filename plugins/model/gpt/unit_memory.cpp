@@ -66,7 +66,7 @@ TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, double row
 void mixture_backward(const Shape& shape, const VisitShape& visit, double rows, MemoryTrace& trace) {
   const ExpertShape& m = shape.mixture;
   const double e = visit.element(), residual = residual_bytes(shape, visit), sums = residual / e * 4;
-  const double of_rows = rows * number(shape.hidden) * e, each = rows / number(m.experts);
+  const double of_rows = rows * number(shape.hidden) * e;
   if (m.shared_ffn > 0) {
     const double first = inside_bytes(shape.fc_width(m.shared_ffn), visit), act = inside_bytes(m.shared_ffn, visit);
     trace.take(act).take(first).free(act).take(residual).free(first);
@@ -75,9 +75,9 @@ void mixture_backward(const Shape& shape, const VisitShape& visit, double rows, 
     trace.free(kept);
   }
   trace.moment(sums, 3).take(of_rows);  // of the rows that experts returned
-  trace.take(of_rows);                  // of those that they read
-  const double weights = number(m.experts * shape.expert_parameters()) * e;
-  trace.take(weights).moment(each * number(2 * shape.fc_width(m.ffn) + m.ffn) * e).free(weights).free(of_rows);
+  const double act = rows * number(m.ffn) * e, first = rows * number(shape.fc_width(m.ffn)) * e;
+  trace.moment(act).take(act).take(first).free(act);
+  trace.take(of_rows).free(first).free(of_rows);  // of those that they read
   trace.take(residual).moment(sums, 2).free(of_rows);
   trace.moment(visit.rank_tokens * number(m.experts) * 4, 3);
   if (m.shared_ffn > 0) trace.free(residual);  // added to that of the experts
