@@ -14,6 +14,13 @@ DRIVETRAIN_CONTRACT(weight_rules)
 
 namespace drivetrain {
 
+// What the rows of a parameter start from that the tensor of a file does not have (a vocabulary that grew).
+enum class AbsentRows {
+  refused,  // a file whose tensor has fewer rows is an error
+  init,     // the parameter's initial values (Param::init)
+  mean,     // the mean of the rows that were read, each column on its own, computed in float64
+};
+
 // Some rows of one of our parameters, and the tensor of a foreign file that holds them. Several parts, of one parameter
 // or of several, may share a tensor: it has as many rows as the part that ends last.
 struct WeightPart {
@@ -22,6 +29,9 @@ struct WeightPart {
   bool prefixed = true;  // false: its name never has WeightRules::prefix ("lm_head.weight")
   int64_t first = 0;     // the row of the tensor where these rows begin
   bool padded = false;   // when read, the tensor may have further rows, which hold nothing (a padded vocabulary)
+  // When read, the tensor may end before the last rows of the part that ends last, if this is not `refused`. One rule for
+  // all parts of a tensor. Writing always gives all rows.
+  AbsentRows absent = AbsentRows::refused;
 };
 
 // One of our parameters, and the foreign tensors that hold its values. Reading concatenates the parts along our first
