@@ -2,6 +2,8 @@
 // backward pass: it costs nothing beside reading x, and keeping it would cost a matrix.
 #include "kernels/activation/activation.h"
 
+#include <algorithm>
+
 #include "kernels/common/narrow.h"
 #include "kernels/common/vector_math.h"
 
@@ -53,130 +55,126 @@ struct Relu {
   static DRIVETRAIN_INLINE float slope(float x) { return x > 0.0F ? 1.0F : 0.0F; }
 };
 
-// x + bias in float32.
-template <bool kBias, class T>
-DRIVETRAIN_INLINE float biased(const T* x, const T* bias, int64_t i) {
-  return kBias ? widened(x[i]) + widened(bias[i]) : widened(x[i]);
-}
-
+// Loops are compiled once per function and vector width, on float32. A row is worked on in pieces that stay in the
+// first cache: elements of 16 bits and what a bias is added to are widened there first, and results narrowed behind.
 // Loops carry `ivdep` because outputs may be inputs, element for element; the compiler would take that for a
 // dependence.
-template <class Function, bool kBias, class T>
-DRIVETRAIN_INLINE void values(const T* x, const T* bias, T* y, int64_t n) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = narrowed<T>(Function::value(biased<kBias>(x, bias, i)));
-}
+constexpr int64_t kPiece = 512;
 
-template <class Function, bool kBias, bool kPartial, class T>
-DRIVETRAIN_INLINE void slopes(const T* x, const T* bias, const T* dy, T* dx, float* partial, int64_t n) {
+template <class Function>
+DRIVETRAIN_INLINE void values_of(const float* x, const float* up, float* y, int64_t n) {
+  if (up) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const float gradient = widened(dy[i]) * Function::slope(biased<kBias>(x, bias, i));
-    dx[i] = narrowed<T>(gradient);
-    if (kPartial) partial[i] += gradient;
+    for (int64_t i = 0; i < n; ++i) y[i] = Function::value(x[i]) * up[i];
+    return;
   }
-}
-
-template <class Function, bool kBias, class T>
-DRIVETRAIN_INLINE void gated_values(const T* x, const T* bias, T* y, int64_t n) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
-    y[i] = narrowed<T>(Function::value(gate) * up);
-  }
+  for (int64_t i = 0; i < n; ++i) y[i] = Function::value(x[i]);
 }
 
-template <class Function, bool kBias, bool kPartial, class T>
-DRIVETRAIN_INLINE void gated_slopes(const T* x, const T* bias, const T* dy, T* dx, float* partial, int64_t n) {
+template <class Function>
+DRIVETRAIN_INLINE void slopes_of(const float* x, const float* up, const float* dy, float* dx, float* dup, int64_t n) {
+  if (up) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
-    const float gradient = widened(dy[i]);
-    const float dgate = gradient * up * Function::slope(gate);
-    const float dup = gradient * Function::value(gate);
-    dx[i] = narrowed<T>(dgate);
-    dx[n + i] = narrowed<T>(dup);
-    if (kPartial) partial[i] += dgate;
-    if (kPartial) partial[n + i] += dup;
+    for (int64_t i = 0; i < n; ++i) {
+      const float gate = x[i], gradient = dy[i];
+      dx[i] = gradient * up[i] * Function::slope(gate);
+      dup[i] = gradient * Function::value(gate);
+    }
+    return;
   }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * Function::slope(x[i]);
 }
 
-template <bool kBias, class T>
-DRIVETRAIN_INLINE void forward_of(Activation kind, const T* x, const T* bias, T* y, int64_t n) {
+// Calls f(Function()) with the function that `kind` names.
+template <class F>
+DRIVETRAIN_INLINE void with_function(Activation kind, const F& f) {
   switch (kind) {
     case Activation::gelu_tanh:
-      return values<GeluTanh, kBias>(x, bias, y, n);
-    case Activation::gelu:
-      return values<Gelu, kBias>(x, bias, y, n);
-    case Activation::silu:
-      return values<Silu, kBias>(x, bias, y, n);
-    case Activation::relu:
-      return values<Relu, kBias>(x, bias, y, n);
-    case Activation::swiglu:
-      return gated_values<Silu, kBias>(x, bias, y, n);
-    case Activation::geglu:
-      return gated_values<Gelu, kBias>(x, bias, y, n);
     case Activation::geglu_tanh:
-      return gated_values<GeluTanh, kBias>(x, bias, y, n);
-    case Activation::reglu:
-      return gated_values<Relu, kBias>(x, bias, y, n);
-  }
-}
-
-template <bool kBias, bool kPartial, class T>
-DRIVETRAIN_INLINE void backward_of(Activation kind, const T* x, const T* bias, const T* dy, T* dx, float* partial,
-                                   int64_t n) {
-  switch (kind) {
-    case Activation::gelu_tanh:
-      return slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
+      return f(GeluTanh());
     case Activation::gelu:
-      return slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
-    case Activation::silu:
-      return slopes<Silu, kBias, kPartial>(x, bias, dy, dx, partial, n);
-    case Activation::relu:
-      return slopes<Relu, kBias, kPartial>(x, bias, dy, dx, partial, n);
-    case Activation::swiglu:
-      return gated_slopes<Silu, kBias, kPartial>(x, bias, dy, dx, partial, n);
     case Activation::geglu:
-      return gated_slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
-    case Activation::geglu_tanh:
-      return gated_slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
+      return f(Gelu());
+    case Activation::silu:
+    case Activation::swiglu:
+      return f(Silu());
+    case Activation::relu:
     case Activation::reglu:
-      return gated_slopes<Relu, kBias, kPartial>(x, bias, dy, dx, partial, n);
+      return f(Relu());
   }
 }
 
-template <class T>
-DRIVETRAIN_INLINE void forward_in(const ActivationForward& op, const T* x, T* y) {
-  const T* const bias = static_cast<const T*>(op.bias);
-  bias ? forward_of<true>(op.kind, x, bias, y, op.columns) : forward_of<false>(op.kind, x, bias, y, op.columns);
+// y := function(x), times `up` unless that is null.
+DRIVETRAIN_VECTOR_CLONES void values(Activation kind, const float* x, const float* up, float* y, int64_t n) {
+  with_function(
+      kind, [&]<class Function>(Function) __attribute__((always_inline)) { values_of<Function>(x, up, y, n); });
 }
 
-template <class T>
-DRIVETRAIN_INLINE void backward_in(const ActivationBackward& op, const T* x, const T* dy, T* dx, float* partial) {
-  const T* const bias = static_cast<const T*>(op.bias);
-  const int64_t n = op.columns;
-  if (partial) {
-    bias ? backward_of<true, true>(op.kind, x, bias, dy, dx, partial, n)
-         : backward_of<false, true>(op.kind, x, bias, dy, dx, partial, n);
-  } else {
-    bias ? backward_of<true, false>(op.kind, x, bias, dy, dx, partial, n)
-         : backward_of<false, false>(op.kind, x, bias, dy, dx, partial, n);
+// The gradients of x, and of `up` unless that is null.
+DRIVETRAIN_VECTOR_CLONES void slopes(Activation kind, const float* x, const float* up, const float* dy, float* dx,
+                                     float* dup, int64_t n) {
+  with_function(
+      kind, [&]<class Function>(Function)
+                __attribute__((always_inline)) { slopes_of<Function>(x, up, dy, dx, dup, n); });
+}
+
+DRIVETRAIN_VECTOR_CLONES void widen_piece(Dtype dtype, const void* x, const void* bias, float* to, int64_t n) {
+  widen(dtype, x, bias, to, n);
+}
+
+DRIVETRAIN_VECTOR_CLONES void narrow_piece(Dtype dtype, const float* x, void* to, int64_t n) {
+  narrow(dtype, x, to, n);
+}
+
+DRIVETRAIN_VECTOR_CLONES void add_piece(const float* x, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += x[i];
+}
+
+// The numbers of x + bias from element `at` on: x itself where these are what lies there, or else `room`.
+const float* numbers_of(Dtype dtype, const void* x, const void* bias, int64_t at, int64_t n, float* room) {
+  if (dtype == Dtype::f32 && !bias) return static_cast<const float*>(x) + at;
+  widen_piece(dtype, row_of(x, at, 1, dtype), row_of(bias, at, 1, dtype), room, n);
+  return room;
+}
+
+// Where results for `to` from element `at` on are computed: there, or in `room` until they are narrowed.
+float* place_of(Dtype dtype, void* to, int64_t at, float* room) {
+  return dtype == Dtype::f32 ? static_cast<float*>(to) + at : room;
+}
+
+void store(Dtype dtype, const float* numbers, void* to, int64_t at, int64_t n) {
+  if (dtype != Dtype::f32) narrow_piece(dtype, numbers, row_of(to, at, 1, dtype), n);
+}
+
+void forward_row(const ActivationForward& op, const void* x, void* y) {
+  float x_room[kPiece], up_room[kPiece], y_room[kPiece];
+  for (int64_t at = 0; at < op.columns; at += kPiece) {
+    const int64_t n = std::min(kPiece, op.columns - at);
+    const float* const gate = numbers_of(op.dtype, x, op.bias, at, n, x_room);
+    const float* const up = is_gated(op.kind) ? numbers_of(op.dtype, x, op.bias, op.columns + at, n, up_room) : nullptr;
+    float* const to = place_of(op.dtype, y, at, y_room);
+    values(op.kind, gate, up, to, n);
+    store(op.dtype, to, y, at, n);
   }
 }
 
-DRIVETRAIN_VECTOR_CLONES void forward_row(const ActivationForward& op, const void* x, void* y) {
-  with_elements(
-      op.dtype, [&]<class T>(T)
-                    __attribute__((always_inline)) { forward_in(op, static_cast<const T*>(x), static_cast<T*>(y)); });
-}
-
-DRIVETRAIN_VECTOR_CLONES void backward_row(const ActivationBackward& op, const void* x, const void* dy, void* dx,
-                                           float* partial) {
-  with_elements(
-      op.dtype, [&]<class T>(T) __attribute__((always_inline)) {
-        backward_in(op, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(dx), partial);
-      });
+void backward_row(const ActivationBackward& op, const void* x, const void* dy, void* dx, float* partial) {
+  float x_room[kPiece], up_room[kPiece], dy_room[kPiece], dx_room[kPiece], dup_room[kPiece];
+  const bool gated = is_gated(op.kind);
+  for (int64_t at = 0; at < op.columns; at += kPiece) {
+    const int64_t n = std::min(kPiece, op.columns - at), at_up = op.columns + at;
+    const float* const gate = numbers_of(op.dtype, x, op.bias, at, n, x_room);
+    const float* const up = gated ? numbers_of(op.dtype, x, op.bias, at_up, n, up_room) : nullptr;
+    const float* const gradient = numbers_of(op.dtype, dy, nullptr, at, n, dy_room);
+    float *const to = place_of(op.dtype, dx, at, dx_room), *const to_up = place_of(op.dtype, dx, at_up, dup_room);
+    slopes(op.kind, gate, up, gradient, to, to_up, n);
+    store(op.dtype, to, dx, at, n);
+    if (gated) store(op.dtype, to_up, dx, at_up, n);
+    if (partial) add_piece(to, partial + at, n);
+    if (partial && gated) add_piece(to_up, partial + at_up, n);
+  }
 }
 
 // Rows come from products that other threads computed: they are far away, and asked for a row ahead.

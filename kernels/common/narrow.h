@@ -92,4 +92,25 @@ DRIVETRAIN_INLINE void narrow(const float* __restrict x, uint16_t* __restrict to
   for (int64_t i = 0; i < n; ++i) to[i] = round(x[i]);
 }
 
+// to[i] := x[i] + bias[i] in float32, of elements of `dtype`; bias null: none.
+DRIVETRAIN_INLINE void widen(Dtype dtype, const void* any_x, const void* any_bias, float* to, int64_t n) {
+  with_elements(
+      dtype, [&]<class T>(T) __attribute__((always_inline)) {
+        const T *x = static_cast<const T*>(any_x), *bias = static_cast<const T*>(any_bias);
+        if (bias) {
+          for (int64_t i = 0; i < n; ++i) to[i] = widened(x[i]) + widened(bias[i]);
+        } else {
+          for (int64_t i = 0; i < n; ++i) to[i] = widened(x[i]);
+        }
+      });
+}
+
+// to[i] := x[i] as an element of 16 bits.
+DRIVETRAIN_INLINE void narrow(Dtype dtype, const float* x, void* to, int64_t n) {
+  if (dtype == Dtype::bf16)
+    narrow(x, static_cast<uint16_t*>(to), n, to_bf16);
+  else
+    narrow(x, static_cast<uint16_t*>(to), n, to_f16);
+}
+
 }  // namespace drivetrain::kernels

@@ -1,5 +1,5 @@
 // Norms of queries and keys with rotary embedding on the CPU: a head at a time, its mean square and what becomes of it
-// in two passes over the cached head. Loops carry `ivdep` as outputs are never inputs.
+// in two passes over its float32 numbers. Loops carry `ivdep` as outputs are never inputs.
 #include "kernels/rotary/qk_norm.h"
 
 #include <algorithm>
@@ -23,78 +23,81 @@ struct NormedHead {
   Dtype dtype;
 };
 
-template <bool kBias, class T>
-DRIVETRAIN_INLINE void forward_in(const NormedHead& head) {
-  const int64_t n = head.columns, pairs = head.pairs;
-  const T *x = static_cast<const T*>(head.x), *bias = static_cast<const T*>(head.bias),
-          *weight = static_cast<const T*>(head.weight);
-  const float *cos = head.cos, *sin = head.sin, offset = head.offset;
-  T* const to = static_cast<T*>(head.to);
-  const auto in = [=](int64_t i) __attribute__((always_inline)) {
-    return kBias ? widened(x[i]) + widened(bias[i]) : widened(x[i]);
-  };
-  const float square = sum_lanes(n, [=](int64_t i) { return in(i)*in(i); });
-  const float rstd = 1.0F / std::sqrt(square / static_cast<float>(n) + head.epsilon);
-  const auto y = [=](int64_t i) __attribute__((always_inline)) { return in(i)*rstd * (offset + widened(weight[i])); };
-#pragma GCC ivdep
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float a = y(i), b = y(pairs + i);
-    to[i] = narrowed<T>(multiply_add(a, cos[i], -(b * sin[i])));
-    to[pairs + i] = narrowed<T>(multiply_add(b, cos[i], a * sin[i]));
-  }
-#pragma GCC ivdep
-  for (int64_t i = 2 * pairs; i < n; ++i) to[i] = narrowed<T>(y(i));
+// The numbers of x + bias in float32: x itself where these are what lies there, or else `room`.
+DRIVETRAIN_INLINE const float* numbers_of(const NormedHead& head, const void* x, const void* bias, float* room) {
+  if (head.dtype == Dtype::f32 && !bias) return static_cast<const float*>(x);
+  widen(head.dtype, x, bias, room, head.columns);
+  return room;
+}
+
+// offset + weight
+DRIVETRAIN_INLINE const float* gains_of(const NormedHead& head, float* room) {
+  const float* const weight = numbers_of(head, head.weight, nullptr, room);
+  if (head.offset == 0) return weight;
+  for (int64_t i = 0; i < head.columns; ++i) room[i] = head.offset + weight[i];
+  return room;
+}
+
+// Where the result is computed: in its memory, or in `room` until it is narrowed.
+DRIVETRAIN_INLINE float* place_of(const NormedHead& head, float* room) {
+  return head.dtype == Dtype::f32 ? static_cast<float*>(head.to) : room;
+}
+
+DRIVETRAIN_INLINE void store(const NormedHead& head, const float* numbers) {
+  if (head.dtype != Dtype::f32) narrow(head.dtype, numbers, head.to, head.columns);
 }
 
 DRIVETRAIN_VECTOR_CLONES void forward_head(const NormedHead& head) {
-  with_elements(
-      head.dtype, [&]<class T>(T) __attribute__((always_inline)) {
-        head.bias ? forward_in<true, T>(head) : forward_in<false, T>(head);
-      });
+  const int64_t n = head.columns, pairs = head.pairs;
+  const float *cos = head.cos, *sin = head.sin;
+  float in_room[kMostColumns], gain_room[kMostColumns], room[kMostColumns];
+  const float* const in = numbers_of(head, head.x, head.bias, in_room);
+  const float* const gain = gains_of(head, gain_room);
+  float* const to = place_of(head, room);
+  const float square = sum_lanes(n, [=](int64_t i) { return in[i] * in[i]; });
+  const float rstd = 1.0F / std::sqrt(square / static_cast<float>(n) + head.epsilon);
+  const auto y = [=](int64_t i) __attribute__((always_inline)) { return in[i] * rstd * gain[i]; };
+#pragma GCC ivdep
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float a = y(i), b = y(pairs + i);
+    to[i] = multiply_add(a, cos[i], -(b * sin[i]));
+    to[pairs + i] = multiply_add(b, cos[i], a * sin[i]);
+  }
+#pragma GCC ivdep
+  for (int64_t i = 2 * pairs; i < n; ++i) to[i] = y(i);
+  store(head, to);
 }
 
 // g: the gradient turned back, times offset + weight; dx = rstd (g - x rstd^2 mean(g x)).
-template <bool kBias, class T>
-DRIVETRAIN_INLINE void backward_in(const NormedHead& head) {
+DRIVETRAIN_VECTOR_CLONES void backward_head(const NormedHead& head) {
   const int64_t n = head.columns, pairs = head.pairs;
-  const T *x = static_cast<const T*>(head.x), *bias = static_cast<const T*>(head.bias),
-          *weight = static_cast<const T*>(head.weight), *from = static_cast<const T*>(head.from);
-  const float *cos = head.cos, *sin = head.sin, offset = head.offset;
-  T* const to = static_cast<T*>(head.to);
-  float* const dweight = head.dweight;
-  float dy[kMostColumns];
+  const float *cos = head.cos, *sin = head.sin;
+  float in_room[kMostColumns], gain_room[kMostColumns], from_room[kMostColumns], dy[kMostColumns], room[kMostColumns];
+  const float* const in = numbers_of(head, head.x, head.bias, in_room);
+  const float* const gain = gains_of(head, gain_room);
+  const float* const from = numbers_of(head, head.from, nullptr, from_room);
+  float *const to = place_of(head, room), *const dweight = head.dweight;
 #pragma GCC ivdep
   for (int64_t i = 0; i < pairs; ++i) {
-    const float a = widened(from[i]), b = widened(from[pairs + i]);
+    const float a = from[i], b = from[pairs + i];
     dy[i] = multiply_add(a, cos[i], b * sin[i]);
     dy[pairs + i] = multiply_add(b, cos[i], -(a * sin[i]));
   }
-  for (int64_t i = 2 * pairs; i < n; ++i) dy[i] = widened(from[i]);
-  const auto in = [=](int64_t i) __attribute__((always_inline)) {
-    return kBias ? widened(x[i]) + widened(bias[i]) : widened(x[i]);
-  };
+  for (int64_t i = 2 * pairs; i < n; ++i) dy[i] = from[i];
   float squares[kLanes] = {}, products[kLanes] = {};
   for_lanes(n, [&](int64_t i, int64_t lane) {
-    const float value = in(i);
-    squares[lane] += value * value;
-    products[lane] = multiply_add(dy[i] * (offset + widened(weight[i])), value, products[lane]);
+    squares[lane] += in[i] * in[i];
+    products[lane] = multiply_add(dy[i] * gain[i], in[i], products[lane]);
   });
   const auto count = static_cast<float>(n);
   const float rstd = 1.0F / std::sqrt(fold_lanes(squares) / count + head.epsilon);
   const float along = fold_lanes(products) * rstd * rstd / count;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float value = in(i), gradient = dy[i];
-    dweight[i] = multiply_add(gradient, value * rstd, dweight[i]);
-    to[i] = narrowed<T>(rstd * multiply_add(-value, along, gradient * (offset + widened(weight[i]))));
+    dweight[i] = multiply_add(dy[i], in[i] * rstd, dweight[i]);
+    to[i] = rstd * multiply_add(-in[i], along, dy[i] * gain[i]);
   }
-}
-
-DRIVETRAIN_VECTOR_CLONES void backward_head(const NormedHead& head) {
-  with_elements(
-      head.dtype, [&]<class T>(T) __attribute__((always_inline)) {
-        head.bias ? backward_in<true, T>(head) : backward_in<false, T>(head);
-      });
+  store(head, to);
 }
 
 // The norm of head `index` of those that begin at column `start` of qkv, and lie at `part` after the split.

@@ -20,7 +20,7 @@ import subprocess
 from pathlib import Path
 
 PROGRAM = ["bin/drivetrain", "lib/libdrivetrain.so", "lib/libdrivetrain_kernels.so", "bin/drivetrain-load-libtorch",
-           "lib/libdrivetrain_cuda.so"]
+           "lib/libdrivetrain_cuda.so", "lib/libdrivetrain_kernels_cuda.so"]
 PACKAGE_SOURCES = ["runtime/api", "plugins/toolkit/api", "kernels", "tests/conformance", "tools/cmake", "tools/templates",
                    "configs/hardware", "configs/published", "LICENSE"]
 PACKAGE_BUILT = ["lib/libdrivetrain_toolkit.a", "lib/libdrivetrain_testkit.a", "bin/drivetrain-conformance", "include/drivetrain/api_digest.h",

@@ -60,7 +60,7 @@ def libraries(machine):
 
 
 def kernels_for(machine):
-    library = machine.tree / "lib/libdrivetrain_kernels.so"
+    library = machine.tree / "lib/libdrivetrain_kernels_cuda.so"
     machine.there(library)
     tool = shutil.which("cuobjdump") or shutil.which("/usr/local/cuda/bin/cuobjdump")
     if machine.dry:
