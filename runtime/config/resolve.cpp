@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "config/eval_sets.h"
+#include "config/section_words.h"
 
 namespace drivetrain {
 namespace {
@@ -10,6 +11,7 @@ Value section_value(const Selection& selection, const std::function<Value(const 
   Value section = Value::object();
   section.set("type", selection.name);
   section.set("params", options_of(selection));
+  if (!selection.outside_of.empty()) section.set(kOutsideOf, selection.outside_of);
   return section;
 }
 

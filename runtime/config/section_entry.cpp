@@ -2,12 +2,15 @@
 // rest.
 #include "config/section_entry.h"
 
+#include <algorithm>
+
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
 #include "base/suggest.h"
 #include "base/value_error.h"
 #include "config/known_keys.h"
+#include "config/section_words.h"
 
 namespace drivetrain {
 namespace {
@@ -70,17 +73,19 @@ void drop_meaningless(SectionEntry& entry) {
     if (const Value* given = entry.params.find(m.key); given && *given == m.value) entry.params.erase(m.key);
 }
 
-void check_mixture(const Value& section, const std::string& path, Problems& problems) {
+void check_mixture(const Value& section, const std::string& path, bool may_move, Problems& problems) {
+  std::vector<std::string> words = {"type", "params", "enabled"};
+  if (may_move) words.push_back(kOutsideOf);
   std::vector<std::string> extra;
   std::string meant;
   const Value* first = nullptr;
   for (const Value::Member& m : section.members()) {
-    if (m.key == "type" || m.key == "params" || m.key == "enabled" || is_note_key(m.key)) continue;
+    if (std::find(words.begin(), words.end(), m.key) != words.end() || is_note_key(m.key)) continue;
     if (is_known_beside(m, path, problems)) continue;
     if (extra.size() < kNamedKeys) extra.push_back("\"" + shown(m.key) + "\"");
     if (!first) first = &m.value;
     // `parms` beside `type` was meant as one of the section's own words.
-    const std::string word = nearest(m.key, {"type", "params", "enabled"});
+    const std::string word = nearest(m.key, words);
     if (meant.empty() && !word.empty() && !section.find(word))
       meant = concat("; did you mean \"", word, "\" by \"", shown(m.key), "\"?");
   }
@@ -90,8 +95,8 @@ void check_mixture(const Value& section, const std::string& path, Problems& prob
                       join(extra), ")\n   move them into \"params\": {...}", meant));
 }
 
-void read_typed(const Value& section, SectionEntry& entry, Problems& problems) {
-  check_mixture(section, entry.path, problems);
+void read_typed(const Value& section, SectionEntry& entry, bool may_move, Problems& problems) {
+  check_mixture(section, entry.path, may_move, problems);
   if (const Value* type = section.find("type")) {
     entry.type_where = type->where;
     if (type->is_string())
@@ -122,7 +127,7 @@ void read_enabled(const Value& section, SectionEntry& entry, Problems& problems)
 }  // namespace
 
 std::optional<SectionEntry> read_section_entry(const Value& value, const SectionForm& form, const std::string& path,
-                                               Problems& problems) {
+                                               Problems& problems, bool may_move) {
   SectionEntry entry{path, value.where, "", value.where, empty_params(value.where), path, true};
   if (value.is_null()) return {};
   if (value.is_bool() && !value.as_bool()) {
@@ -147,16 +152,18 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
   } else if (value.is_object()) {
     const bool typed = value.find("type") || value.find("params");
     if (typed) {
-      read_typed(value, entry, problems);
+      read_typed(value, entry, may_move, problems);
     } else {
       entry.params = value;
       entry.params.erase("enabled");
+      if (may_move) entry.params.erase(kOutsideOf);
       drop_meaningless(entry);
       entry.enabled = !is_switched_off(value, form.off_unless_enabled);
       if (!entry.enabled && !value.find("enabled") && !value.members().empty())
         problems.note(value.key_where, concat(path, " is off: it does not say \"enabled\": true"));
     }
     read_enabled(value, entry, problems);
+    if (const Value* const place = value.find(kOutsideOf); place && may_move) entry.outside_of = *place;
     const Value::Member* off = find_off_value(entry.params, form);
     if (off && entry.enabled) name_idle_options(entry, *off, form, problems);
     if (off) entry.enabled = false;

@@ -18,10 +18,11 @@ struct SectionEntry {
   Value params;  // an object
   std::string params_path;
   bool enabled = true;
+  Value outside_of = {};  // as it stands there; null: it does not
 };
 
-// Nothing if the value has no such form; the problem is added then.
+// Nothing if the value has no such form; the problem is added then. `may_move`: "outside_of" is a word of the section.
 std::optional<SectionEntry> read_section_entry(const Value& value, const SectionForm& form, const std::string& path,
-                                               Problems& problems);
+                                               Problems& problems, bool may_move = false);
 
 }  // namespace drivetrain

@@ -11,6 +11,7 @@
 #include "config/auto_switches.h"
 #include "config/known_keys.h"
 #include "config/plugin_index.h"
+#include "config/section_place.h"
 
 namespace drivetrain {
 namespace {
@@ -76,7 +77,14 @@ class Selector {
     const Value* type = value.find("type");
     const bool named = type && type->is_string();
     const std::optional<SectionForm> form = named ? installed_.form_of(key, type->as_string()) : fact.form;
-    return read_section_entry(value, form.value_or(fact.form), path, problems_);
+    const KindRule* const rule = rule_of(fact.kind);
+    return read_section_entry(value, form.value_or(fact.form), path, problems_, rule && !rule->outside_of.empty());
+  }
+
+  const KindRule* rule_of(const std::string& kind) const {
+    for (const KindRule& rule : kinds_)
+      if (rule.kind == kind) return &rule;
+    return nullptr;
   }
 
   void unknown_key(const std::string& key, const Value& value, const std::vector<Selection>& selections) {
@@ -132,10 +140,13 @@ class Selector {
     // `"monitors": false` switches the kind off; {"stage": 0} of a strategy's own section only that strategy.
     const bool whole_kind = entry->type.empty() || !is_any_number(fact.kind);
     if (!entry->enabled && !fact.needs_claim && whole_kind) switch_off(fact.kind);
-    if (plugin)
-      chosen_[plugin->kind].push_back({key, selection_of(*plugin, *entry)});
-    else
+    if (!plugin) {
       asked_[fact.kind] = asked_[fact.kind] || entry->enabled;
+      return;
+    }
+    Selection selection = selection_of(*plugin, *entry);
+    selection.outside_of = read_place(*entry, plugin->kind, kinds_, problems_);
+    chosen_[plugin->kind].push_back({key, std::move(selection)});
   }
 
   // The first installed one is taken; the ones after it are kept in case it cannot be created.

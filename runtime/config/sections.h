@@ -35,6 +35,7 @@ struct KindRule {
   std::string kind;
   Count count = at_most_one;
   std::string section{};  // what users write for the kind, "scheduler" for lr_schedule; "": the kind's own name
+  std::vector<std::string> outside_of{};  // kinds that its plugins may be put outside of; none: they have one place
 
   const std::string& key() const { return section.empty() ? kind : section; }
 };
@@ -46,6 +47,7 @@ struct Selection {
   std::string path;     // of the params, for messages: "optimizer.params", "monitors[1].params", "zero_optimization"
   bool enabled = true;  // false: switched off by the file; it is here so that its options get checked too
   std::vector<Selection> fallbacks;  // the rest of an order of preference, installed ones only
+  std::string outside_of{};          // the kind that it stands directly outside of; "": where its own kind does
   // Of an evaluation: the name of its set, and the steps between two evaluations where the set says so.
   std::string set{};
   std::optional<int64_t> interval{};

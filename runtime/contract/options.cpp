@@ -116,7 +116,7 @@ class SectionReader {
     for (const OptionRedirect& r : table.redirects())
       if (!r.renamed_to.empty()) others.push_back(r.name);
     const bool bare_section = !path.empty() && path.find('.') == std::string::npos;
-    if (bare_section) others.insert(others.end(), {"type", "params", "enabled"});
+    if (bare_section) others.insert(others.end(), {"type", "params", "enabled", "outside_of"});
     return suggestion(key, table_names(table), others);
   }
 

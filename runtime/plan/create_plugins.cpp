@@ -27,11 +27,13 @@ struct Factory {
   PreparedRun& run;
   NamedPlugins made = {};
 
+  // `outside_of`: of those, the ones that the config puts there.
   template <class Kind>
-  std::vector<std::shared_ptr<Kind>> all(Strategies* named = nullptr) {
+  std::vector<std::shared_ptr<Kind>> all(Strategies* named = nullptr, const std::string& outside_of = "") {
     std::vector<std::shared_ptr<Kind>> list;
     for (const ChosenPlugin& plugin : run.chosen) {
       if (plugin.kind() != Kind::kKind || !plugin.selection.enabled) continue;
+      if (plugin.selection.outside_of != outside_of) continue;
       const auto object = registry.create<Kind>(plugin.name(), plugin.options.get(), *run.services);
       made.emplace_back(plugin.id(), object);
       list.push_back(object);
@@ -39,6 +41,12 @@ struct Factory {
         if (named) named->push_back({plugin.id(), object});
     }
     return list;
+  }
+  // Of a kind that acts around the model; first come strategies that the config puts directly outside of it.
+  template <class Kind>
+  std::vector<std::shared_ptr<Kind>> around() {
+    all<Strategy>(&run.plugins.strategies, Kind::kKind);
+    return all<Kind>(&run.plugins.strategies);
   }
   template <class Kind>
   std::shared_ptr<Kind> one() {
@@ -84,15 +92,16 @@ NamedPlugins create_plugins(PreparedRun& run, const Registry& registry) {
     run.plugins.strategies.push_back({"the runtime's plain storage", run.plugins.data_parallel});
     factory.made.emplace_back(run.plugins.strategies.back().id, run.plugins.data_parallel);
   }
-  const auto recomputes = factory.all<Recompute>(&run.plugins.strategies);
+  const auto recomputes = factory.around<Recompute>();
   run.plugins.recompute = recomputes.empty() ? nullptr : recomputes.front();
-  factory.all<ContextParallel>(&run.plugins.strategies);
-  factory.all<TensorParallel>(&run.plugins.strategies);
-  factory.all<ExpertParallel>(&run.plugins.strategies);
-  const auto precisions = factory.all<Precision>(&run.plugins.strategies);
+  factory.around<ContextParallel>();
+  factory.around<TensorParallel>();
+  factory.around<ExpertParallel>();
+  const auto precisions = factory.around<Precision>();
   run.plugins.precision = precisions.empty() ? nullptr : precisions.front();
-  factory.all<Strategy>(&run.plugins.strategies);
+  factory.all<Strategy>(&run.plugins.strategies, Attention::kKind);
   run.plugins.attention = factory.one<Attention>();
+  factory.around<Strategy>();
   run.plugins.optimizer = factory.one<Optimizer>();
   run.plugins.lr_schedule = factory.one<LrSchedule>();
   run.plugins.dataset = factory.one<Dataset>();

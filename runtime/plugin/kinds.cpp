@@ -39,6 +39,12 @@ constexpr const char* kAskedKind = "checkpoint_format";
 // Whose plugins are named sets within one section.
 constexpr const char* kNamedKind = "evaluation";
 
+// Whose plugins a config may move, and what they may stand outside of: their hooks find complete values, so that they
+// stay inside of what shards these.
+constexpr const char* kMovedKind = "strategy";
+constexpr const char* kOutsideOf[] = {"recompute", "context_parallel", "tensor_parallel", "expert_parallel",
+                                      "precision", "attention",        "strategy"};
+
 const KindRow* find_kind(const std::string& name) {
   for (const KindRow& row : kKinds)
     if (name == row.kind) return &row;
@@ -50,7 +56,10 @@ const KindRow* find_kind(const std::string& name) {
 const std::vector<KindRule>& kind_rules() {
   static const std::vector<KindRule> rules = [] {
     std::vector<KindRule> list;
-    for (const KindRow& row : kKinds) list.push_back({row.kind, row.count, row.section});
+    for (const KindRow& row : kKinds) {
+      list.push_back({row.kind, row.count, row.section});
+      if (list.back().kind == kMovedKind) list.back().outside_of = {std::begin(kOutsideOf), std::end(kOutsideOf)};
+    }
     return list;
   }();
   return rules;

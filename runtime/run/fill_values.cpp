@@ -8,6 +8,7 @@
 #include "formats/model_facts.h"
 #include "plan/strategy_weights.h"
 #include "plugin_calls/plugin_call.h"
+#include "state/absent_rows.h"
 #include "state/hf_folder.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
@@ -91,9 +92,26 @@ class ValueFill {
  private:
   void from_hf(const std::string& folder) {
     const WeightRules rules = model_rules("hf", folder);
-    load(HfFolder(folder), rules);
+    const Names grown = load(HfFolder(folder), rules);
     run_.weights_from = std::filesystem::absolute(folder).lexically_normal().string();
     run_.read_from_there = params_of(rules);
+    for (const std::string& name : grown) run_.read_from_there.erase(name);
+    refuse_if_lost(grown);
+  }
+
+  // Rows that the folder of the model lacks have to be in what a run writes in the end.
+  void refuse_if_lost(Names grown) const {
+    if (exports_model(run_)) return;
+    std::string owner;
+    for (const StrategyFolder& written : strategy_folders(run_)) {
+      owner = written.owner;
+      for (const WeightRule& rule : written.folder.rules.rules) grown.erase(rule.param);
+    }
+    if (grown.empty()) return;
+    throw fail(ErrorCode::config, "rows are added to ", some_names({grown.begin(), grown.end()}), ", and ", owner,
+               " keeps the model's weights out of the folder that the run writes in the end, which then has them ",
+               "nowhere\n   set that strategy's options so that it writes the model, too, or trains these parameters "
+               "as a whole");
   }
 
   // A checkpoint of ours, which may refer to a folder for what was frozen in its run.
@@ -122,11 +140,21 @@ class ValueFill {
     return rules;
   }
 
-  void load(const WeightSource& weights, const WeightRules& rules) {
+  // Returns the parameters to which rows were added.
+  Names load(const WeightSource& weights, const WeightRules& rules) {
     const Names names = params_of(rules);
-    for (const std::string& warning : load_weights(weights, rules, chosen_of(all_, names, true), *run_.mesh))
+    const std::vector<Trainables> targets = chosen_of(all_, names, true);
+    for (const std::string& warning : load_weights(weights, rules, targets, *run_.mesh, run_.services->seed))
       run_.log->warning(warning);
     read_.insert(names.begin(), names.end());
+    Names grown;
+    for (const AddedRows& rows : added_rows(weights, rules)) {
+      run_.log->info(concat(rows.param, ": ", rows.added, " rows are added to the ", rows.read, " of ", weights.path(),
+                            "; they start ",
+                            rows.start == AbsentRows::mean ? "as the mean of those" : "by its initial rule"));
+      grown.insert(rows.param);
+    }
+    return grown;
   }
 
   Run& run_;

@@ -62,17 +62,20 @@ void draw_values(const Trainable& t, const SliceMap& map, uint64_t seed, const a
   }
 }
 
+void fill_boxes(const Trainable& t, const SliceMap& map, uint64_t seed) {
+  const at::Tensor value = t.value.detach();
+  const InitRule::Kind kind = t.param->init.kind;
+  if (kind == InitRule::Kind::normal || kind == InitRule::Kind::uniform) return draw_values(t, map, seed, value);
+  for (const SliceBox& box : map.boxes) map.in_held(box, value).fill_(kind == InitRule::Kind::ones ? 1 : 0);
+}
+
 void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
   const SliceMap map = slice_map(t.layout, mesh);
   if (t.value.numel() != map.held)
     throw fail(ErrorCode::internal, t.param->name, ": a part of ", t.value.numel(), " elements, its layout names ",
                map.held);
-  const at::Tensor value = t.value.detach();
-  const InitRule::Kind kind = t.param->init.kind;
-  if (kind == InitRule::Kind::zeros || map.padded()) value.zero_();
-  if (kind == InitRule::Kind::ones)
-    for (const SliceBox& box : map.boxes) map.in_held(box, value).fill_(1);
-  if (kind == InitRule::Kind::normal || kind == InitRule::Kind::uniform) draw_values(t, map, seed, value);
+  if (map.padded()) t.value.detach().zero_();
+  fill_boxes(t, map, seed);
 }
 
 }  // namespace
@@ -80,6 +83,20 @@ void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
 void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh) {
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) fill_one(t, seed, mesh);
+}
+
+void fill_initial_rows(const Trainable& t, RowsToFill rows, uint64_t seed, const Mesh& mesh) {
+  SliceMap map = slice_map(t.layout, mesh);
+  std::vector<SliceBox> boxes;
+  for (SliceBox box : map.boxes) {
+    const int64_t first = std::max(box.row, rows.first);
+    const int64_t count = std::min(box.row + box.rows, rows.first + rows.count) - first;
+    if (count <= 0) continue;
+    box.held += (first - box.row) * map.local_columns, box.row = first, box.rows = count;
+    boxes.push_back(box);
+  }
+  map.boxes = std::move(boxes);
+  fill_boxes(t, map, seed);
 }
 
 }  // namespace drivetrain

@@ -13,4 +13,10 @@ namespace drivetrain {
 
 DRIVETRAIN_INTERNAL void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh);
 
+// The same for some rows of one parameter. What `t.value` has of the others, and padding, stays.
+struct RowsToFill {
+  int64_t first = 0, count = 0;
+};
+void fill_initial_rows(const Trainable& t, RowsToFill rows, uint64_t seed, const Mesh& mesh);
+
 }  // namespace drivetrain

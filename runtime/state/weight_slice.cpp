@@ -48,6 +48,15 @@ void SliceReader::read(const WeightSource& file, const std::string& name, bool t
   }
 }
 
+bool SliceReader::has_of(int64_t first, int64_t count) const {
+  const Range range = rows_within(first, first + count);
+  return range.from < range.until;
+}
+
+void SliceReader::repeat(const at::Tensor& row, int64_t first, int64_t count) const {
+  take(row.view({1, -1}).expand({count, -1}), first, 0);
+}
+
 SliceReader::Range SliceReader::rows_within(int64_t first, int64_t last) const {
   Range range{last, first};
   for (const SliceBox& box : map_.boxes) {

@@ -26,6 +26,10 @@ class SliceReader {
   };
   // `transposed`: the tensor is a matrix whose columns are our rows.
   void read(const WeightSource& file, const std::string& name, bool transposed, const Rows& rows) const;
+  // Whether this rank has something of our rows [first, first + count).
+  bool has_of(int64_t first, int64_t count) const;
+  // Our rows [first, first + count) := one row, of all columns.
+  void repeat(const at::Tensor& row, int64_t first, int64_t count) const;
 
  private:
   struct Range {

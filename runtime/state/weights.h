@@ -22,9 +22,11 @@ namespace drivetrain {
 
 // Fills Trainable::value (any floating dtype, flat, the range its layout names) of every target; `working` and `grad`
 // are left alone. A frozen parameter is given as a Trainable with param, value and layout. Every rank checks the names
-// of the whole folder, and shapes and ties of what it holds. Returns warnings for the log.
+// of the whole folder, and shapes and ties of what it holds. Rows that the folder may lack (WeightPart::absent) are
+// filled, too; `seed`: of those that start by Param::init. Returns warnings for the log.
 DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
-                                                          const std::vector<Trainables>& targets, const Mesh& mesh);
+                                                          const std::vector<Trainables>& targets, const Mesh& mesh,
+                                                          uint64_t seed = 0);
 
 // The whole parameter as float32 in our orientation, on any device.
 using FetchParam = std::function<at::Tensor(const std::string& param)>;
@@ -32,7 +34,8 @@ using FetchParam = std::function<at::Tensor(const std::string& param)>;
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
 DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const WeightSource& source, const WeightRules& rules,
-                                                          const std::vector<Trainables>& targets, const Mesh& mesh);
+                                                          const std::vector<Trainables>& targets, const Mesh& mesh,
+                                                          uint64_t seed = 0);
 
 // What such a folder holds beside what the rules say.
 struct HfExtras {

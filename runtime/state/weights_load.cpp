@@ -1,5 +1,5 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +10,10 @@
 #include <drivetrain/error.h>
 
 #include "base/printable.h"
+#include "state/absent_rows.h"
 #include "state/foreign_tensors.h"
 #include "state/hf_folder.h"
+#include "state/initial_values.h"
 #include "state/weight_slice.h"
 #include "state/weights.h"
 
@@ -23,8 +25,8 @@ constexpr size_t kShownProblems = 20;  // a wrong model has hundreds, all saying
 // Gathers what does not fit between a folder and a model, then fills.
 class WeightLoader {
  public:
-  WeightLoader(const WeightSource& folder, const WeightRules& rules, const Mesh& mesh)
-      : folder_(folder), rules_(rules), tensors_(foreign_tensors(rules)), mesh_(mesh) {}
+  WeightLoader(const WeightSource& folder, const WeightRules& rules, const Mesh& mesh, uint64_t seed)
+      : folder_(folder), rules_(rules), tensors_(foreign_tensors(rules)), mesh_(mesh), seed_(seed) {}
 
   void check_names() {
     std::set<std::string> known;
@@ -33,7 +35,7 @@ class WeightLoader {
       source.rule = &rule;
       std::set<std::string> missing;  // once, however many parts it has
       for (const WeightPart& part : rule.parts) {
-        source.names.push_back(find(part));
+        source.names.push_back(name_in(folder_, rules_, part));
         known.insert(source.names.back());
         const std::string name = written_name(rules_, part);
         if (source.names.back().empty() && missing.insert(name).second)
@@ -41,7 +43,7 @@ class WeightLoader {
       }
     }
     for (const auto& [name, param] : rules_.tied) {
-      tied_names_.push_back(find({name, 0}));
+      tied_names_.push_back(name_in(folder_, rules_, {name, 0}));
       known.insert(tied_names_.back());
     }
     for (const std::string& name : folder_.names()) {
@@ -67,7 +69,9 @@ class WeightLoader {
         check_tensor(source.names[i], tensors_.at(written_name(rules_, parts[i])), target);
     for (size_t i = 0; i < rules_.tied.size(); ++i) {
       if (rules_.tied[i].second != target.param->name || tied_names_[i].empty()) continue;
-      if (check_tensor(tied_names_[i], {rows, parts.back().padded, false}, target)) check_tie(tied_names_[i], target);
+      ForeignTensor tied = tensors_.at(written_name(rules_, parts.back()));
+      tied.rows = rows, tied.transposed = false;
+      if (check_tensor(tied_names_[i], tied, target)) check_tie(tied_names_[i], target);
     }
   }
 
@@ -79,7 +83,17 @@ class WeightLoader {
     throw fail(ErrorCode::config, text, "\n   compare the model's options with ", where_it_says());
   }
 
-  void fill(const Trainable& target) const { read(target, target.value); }
+  void fill(const Trainable& target) const {
+    const SliceReader reader = read(target, target.value);
+    const Source& source = source_of(target);
+    int64_t row = 0;
+    for (size_t i = 0; i < source.names.size(); ++i) {
+      const WeightPart& part = source.rule->parts[i];
+      const int64_t there = rows_there(folder_, source.names[i], source.rule->transposed, part);
+      if (reader.has_of(row + there, part.rows - there)) add(source, i, reader, target, row + there, part.rows - there);
+      row += part.rows;
+    }
+  }
 
  private:
   struct Source {
@@ -98,12 +112,6 @@ class WeightLoader {
     return std::filesystem::exists(config, unknown) ? config : "those of the run that wrote it";
   }
 
-  // The name in this folder, with or without the prefix; empty if it is not there.
-  std::string find(const WeightPart& part) const {
-    if (const std::string name = written_name(rules_, part); folder_.contains(name)) return name;
-    return folder_.contains(part.name) ? part.name : "";
-  }
-
   const Source& source_of(const Trainable& target) const {
     const auto found = sources_.find(target.param->name);
     if (found != sources_.end()) return found->second;
@@ -115,6 +123,7 @@ class WeightLoader {
     if (!wanted.fits(found, ours)) {
       problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", target.param->name,
               " of the model needs ", at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows" : "",
+              wanted.absent == AbsentRows::refused ? "" : concat(" or less, of at least ", wanted.least, " rows,"),
               " there");
       return false;
     }
@@ -125,24 +134,38 @@ class WeightLoader {
     return usable;
   }
 
-  void read(const Trainable& target, const at::Tensor& value) const {
+  // What is there.
+  SliceReader read(const Trainable& target, const at::Tensor& value) const {
     const Source& source = source_of(target);
-    const SliceReader reader(target.layout, mesh_, value);
+    SliceReader reader(target.layout, mesh_, value);
     int64_t row = 0;
     for (size_t i = 0; i < source.names.size(); ++i) {
       const WeightPart& part = source.rule->parts[i];
-      reader.read(folder_, source.names[i], source.rule->transposed, {row, part.first, part.rows});
+      const bool transposed = source.rule->transposed;
+      const int64_t there = rows_there(folder_, source.names[i], transposed, part);
+      reader.read(folder_, source.names[i], transposed, {row, part.first, there});
       row += part.rows;
     }
+    return reader;
+  }
+
+  // Our rows [first, first + count), which are of part i and not in the file.
+  void add(const Source& source, size_t i, const SliceReader& reader, const Trainable& target, int64_t first,
+           int64_t count) const {
+    if (source.rule->parts[i].absent == AbsentRows::mean)
+      reader.repeat(mean_row(folder_, source.names[i], *source.rule, source.names), first, count);
+    else
+      fill_initial_rows(target, {first, count}, seed_, mesh_);
   }
 
   // Each rank compares what it holds. Bits, so that a NaN equals itself.
   void check_tie(const std::string& name, const Trainable& target) {
     if (!problems_.empty()) return;  // the parameter's own tensors may be missing or misshapen
     const auto options = at::TensorOptions().dtype(at::kFloat);
-    const at::Tensor ours = at::empty({target.value.numel()}, options), theirs = at::empty_like(ours);
+    const at::Tensor ours = at::zeros({target.value.numel()}, options), theirs = at::zeros_like(ours);
     read(target, ours);
-    SliceReader(target.layout, mesh_, theirs).read(folder_, name, false, {0, 0, target.layout.global_shape[0]});
+    const int64_t rows = std::min(folder_.shape(name).at(0), target.layout.global_shape[0]);
+    SliceReader(target.layout, mesh_, theirs).read(folder_, name, false, {0, 0, rows});
     if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
     problem("tensor \"", shown(name), "\" differs from \"", source_of(target).names[0],
             "\", with which the model ties it; untie ",
@@ -153,6 +176,7 @@ class WeightLoader {
   const WeightRules& rules_;
   const std::map<std::string, ForeignTensor> tensors_;  // by written name
   const Mesh& mesh_;
+  const uint64_t seed_;
   std::unordered_map<std::string, Source> sources_;  // by our parameter
   std::vector<std::string> tied_names_;              // as rules_.tied; empty: not there
   std::vector<std::string> problems_;
@@ -161,13 +185,13 @@ class WeightLoader {
 }  // namespace
 
 std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
-                                      const std::vector<Trainables>& targets, const Mesh& mesh) {
-  return load_weights(HfFolder(folder), rules, targets, mesh);
+                                      const std::vector<Trainables>& targets, const Mesh& mesh, uint64_t seed) {
+  return load_weights(HfFolder(folder), rules, targets, mesh, seed);
 }
 
 std::vector<std::string> load_weights(const WeightSource& source, const WeightRules& rules,
-                                      const std::vector<Trainables>& targets, const Mesh& mesh) {
-  WeightLoader loader(source, rules, mesh);
+                                      const std::vector<Trainables>& targets, const Mesh& mesh, uint64_t seed) {
+  WeightLoader loader(source, rules, mesh, seed);
   loader.check_names();
   for (const Trainables& chunk : targets) {
     for (const Trainable& target : chunk) loader.check_target(target);

@@ -202,6 +202,32 @@ TEST_F(FrozenModel, a_run_begins_with_a_checkpoint_that_refers_to_a_base) {
   expect_says(alone.output, {".delta", "belongs to nothing in the model"});
 }
 
+// The folder of the base does not have them.
+TEST_F(FrozenModel, rows_that_were_added_to_the_base_stand_in_checkpoints_and_in_the_end) {
+  const std::string grown =
+      R"(--set model.params.vocab_size=70 --set 'model.params.resize_embeddings={"vocab_size": 70, "initial_rows": "init"}' )";
+  const std::string saving = grown + "--set checkpoint_policy=every --set train_steps=";
+  const Ran ran = adapt("run", saving + "3");
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"embedding.word.weight: 6 rows are added to the 64 of " + path("base/final"),
+                           "they start by its initial rule"});
+  const Ran shown = run("checkpoint show run");
+  expect_says(shown.output, {"model/embedding.word.weight"});
+  EXPECT_EQ(shown.output.find("model/block.0.norm1.weight"), std::string::npos) << shown.output;
+  ASSERT_EQ(adapt("straight", saving + "6").code, 0);
+  const Ran more = adapt("run", saving + "6 --resume auto");
+  ASSERT_EQ(more.code, 0) << more.output;
+  EXPECT_TRUE(file_bytes(path("run/final/model.safetensors")) == file_bytes(path("straight/final/model.safetensors")));
+  EXPECT_EQ(weights("run/final/model.safetensors").shape("transformer.wte.weight").at(0), 70);
+  const Ran made = run("checkpoint convert run hf --to hf --plugin-path " DRIVETRAIN_ADAPTER_DIR);
+  ASSERT_EQ(made.code, 0) << made.output;
+  EXPECT_TRUE(file_bytes(path("hf/model.safetensors")) == file_bytes(path("run/final/model.safetensors")));
+  const Ran lost = adapt("lost", grown, R"({"exports": false})");
+  EXPECT_EQ(lost.code, 2) << lost.output;
+  expect_says(lost.output,
+              {"rows are added to embedding.word.weight", "strategy/adapter keeps the model's weights out"});
+}
+
 TEST_F(FrozenModel, what_a_strategy_says_of_its_weights_is_checked_before_the_run) {
   const std::pair<const char*, std::vector<std::string>> mistakes[] = {
       {"names_nothing", {"strategy/adapter", "weight_folders", "names block.9.delta", "has no such parameter"}},

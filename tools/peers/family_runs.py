@@ -1,5 +1,6 @@
 """The comparisons of tools/peers/check_families. One line for each; exit 1 where something differs."""
 import argparse
+import copy
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import sys
 import tempfile
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -21,6 +23,8 @@ SIZES = {**families.SIZES, "vocab_size": 203, "hidden_size": 36, "intermediate_s
 # Lists with one entry for each layer, of four layers.
 LAYERS = {"olmo3": ["sliding_attention"] * 3 + ["full_attention"], "gemma3": ["sliding_attention"] * 3 + ["full_attention"]}
 LOSS, LOGITS = 1e-5, 2e-5  # absolute; of the largest
+# Of the spread of a table's numbers: transformers draws new rows around the mean, 3.2e-5 of it wide.
+MORE_TOKENS, NEW_ROWS = 11, 3e-4
 # Of the batches. With 3 the scores of two experts come within 8e-6 of each other at step 5, so that rounding chooses.
 SEED, SEEDS = 3, {"qwen3_moe": 4}
 
@@ -72,6 +76,26 @@ class Checks:
             theirs = hf_models.logits_of(model)(ours["tokens"])
         self.line(name, "logits", float((ours["logits"] - theirs).abs().max() / theirs.abs().max()), LOGITS)
 
+    def grown(self, name, model, folder, place):
+        """The tables that resize_embeddings makes, and those of transformers' resize_token_embeddings."""
+        size = SIZES["vocab_size"] + MORE_TOKENS
+        save_file({"tokens": families.batches_of(SEED, SIZES["vocab_size"], 1)}, place / "batches.safetensors")
+        config = {**families.SETTINGS, "train_steps": 1, "output_dir": str(place / "grown"),
+                  "optimizer": {"type": "AdamW", "params": {"lr": 0.0}}, "attention": "standard",
+                  "model": {"type": "gpt", "params": {"from": str(folder), "resize_embeddings": {"vocab_size": size}}},
+                  "dataset": {"type": "token_batches", "params": {"file": str(place / "batches.safetensors")}}}
+        (place / "grown.json").write_text(json.dumps(config))
+        if not self.run(self.build / "bin/drivetrain", "train", place / "grown.json"):
+            return
+        ours = transformers.AutoModelForCausalLM.from_pretrained(place / "grown/final", dtype=torch.float32)
+        theirs = copy.deepcopy(model)
+        theirs.resize_token_embeddings(size)
+        for table in ("input", "output"):
+            a, b = (getattr(m, f"get_{table}_embeddings")().weight.detach() for m in (ours, theirs))
+            difference = (a - b).abs()
+            self.line(name, f"{table} rows that were there", float(difference[:-MORE_TOKENS].max()), 0.0)
+            self.line(name, f"{table} rows that are new", float(difference[-MORE_TOKENS:].max() / b.std()), NEW_ROWS)
+
     def steps(self, name, model, folder, place):
         batches = families.batches_of(SEEDS.get(name.split(",")[0], SEED), SIZES["vocab_size"], 40)
         save_file({"tokens": batches}, place / "batches.safetensors")
@@ -116,6 +140,8 @@ class Checks:
                 families.internlm2_from_llama(place / "model")
             label = name if untie is None else f"{name}, {'tied' if untie else 'untied'}"
             self.logits(label, model, place / "model", place)
+            if name != "internlm2":  # which transformers has not
+                self.grown(label, model, place / "model", place)
             if self.steps(label, model, place / "model", place):
                 self.folder(name, place)
 

@@ -24,6 +24,7 @@ CASES = {  # options by Megatron-LM's names
              "group_query_attention": False},
     "llama": {**ROPE, "rotary_base": 500000},
     "qwen2": {**ROPE, "rotary_base": 1000000, "add_qkv_bias": True},
+    "qwen3": {**ROPE, "rotary_base": 1000000, "qk_layernorm": True},
     "mixtral": {**ROPE, "rotary_base": 1000000, "num_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 96},
     "qwen2_moe": {**ROPE, "rotary_base": 10000, "add_qkv_bias": True, "num_experts": 8, "moe_router_topk": 4, "moe_ffn_hidden_size": 48,
                   "moe_layer_freq": [0, 1], "moe_router_pre_softmax": True, "moe_shared_expert_intermediate_size": 80,
@@ -47,7 +48,8 @@ def make_model(case):
     config = TransformerConfig(
         num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_query_groups=case["num_query_groups"],
         ffn_hidden_size=case["ffn_hidden_size"], normalization=case["normalization"], layernorm_epsilon=1e-5,
-        add_bias_linear=case["add_bias_linear"], add_qkv_bias=case.get("add_qkv_bias", False), gated_linear_unit=case["swiglu"],
+        add_bias_linear=case["add_bias_linear"], add_qkv_bias=case.get("add_qkv_bias", False),
+        qk_layernorm=case.get("qk_layernorm", False), gated_linear_unit=case["swiglu"],
         activation_func=activation, hidden_dropout=0.0, attention_dropout=0.0, use_cpu_initialization=True,
         bias_activation_fusion=False, masked_softmax_fusion=False, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         apply_rope_fusion=False, persist_layer_norm=False, **experts)
@@ -88,6 +90,8 @@ def config_of(case):
               "activation": "swiglu" if case["swiglu"] else "gelu", "norm_epsilon": 1e-5,
               "untie_embeddings_and_output_weights": case["untie_embeddings_and_output_weights"]}
     params.update({name: case[name] for name in ("rotary_base", "add_qkv_bias", "num_experts") if name in case})
+    if case.get("qk_layernorm"):
+        params["qk_norm"] = "head"
     if "num_experts" in case:
         params.update({ours: case[theirs] for ours, theirs in (
             ("num_experts_per_tok", "moe_router_topk"), ("moe_intermediate_size", "moe_ffn_hidden_size"), ("moe_layers", "moe_layer_freq"),

@@ -134,8 +134,8 @@ class Reader {
                                        : lower == "layernorm" ? Value("LayerNorm")
                                                               : *norm);
     }
-    for (const char* const name :
-         {"norm_epsilon|layernorm_epsilon", "add_bias_linear", "add_qkv_bias", "untie_embeddings_and_output_weights"})
+    for (const char* const name : {"norm_epsilon|layernorm_epsilon", "qk_layernorm", "add_bias_linear", "add_qkv_bias",
+                                   "untie_embeddings_and_output_weights"})
       hand_on(name);
     if (const Value* const no_bias = find("disable_bias_linear"); no_bias && no_bias->is_bool()) {
       if (is("add_bias_linear", no_bias->as_bool())) throw contradict("add_bias_linear", "disable_bias_linear");

@@ -240,7 +240,7 @@ const char* const kFamilies = R"json([
     "hidden_dropout": {"only": [0], "why": "it acts on the MLP alone"},
     "use_qkv_bias": {"sets": "add_qkv_bias", "absent": false},
     "partial_rotary_factor": {"reads": "rope", "why": "absent: 0.25"},
-    "qk_layernorm": {"only": [false], "why": "norms of queries and keys have one weight for all heads, and these have one each"},
+    "qk_layernorm": {"only": [false], "why": "these are layer norms with a weight for each head (self_attn.q_layernorm.norms.0), and a block has RMS norms with one for all heads"},
     "use_parallel_residual": {"only": [false], "why": "its parallel branches share one norm"}}},
 
 { "like": "llama", "model_type": "starcoder2", "title": "StarCoder2", "architecture": "Starcoder2ForCausalLM",

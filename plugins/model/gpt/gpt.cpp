@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "experts.h"
-#include "hf_config.h"
+#include "grown_vocabulary.h"
 #include "megatron_rules.h"
 #include "meta_rules.h"
 #include "units.h"
@@ -27,9 +27,10 @@ constexpr double kEmbeddingWork = 20;
 struct Source {
   explicit Source(const gpt::Options& options) : family(gpt::read_family(options.family)) {
     if (options.from) folder = gpt::read_folder(*options.from, family);
+    growth = gpt::read_growth(options, folder);
     if (folder) {
       family = folder->family;
-      shape = gpt::shape_from_folder(options, folder->shape, folder->path);
+      shape = gpt::shape_from_folder(options, grown(), folder->path);
     } else {  // options alone, or beside a checkpoint, which has weights alone
       shape = gpt::shape_from_options(options, family ? gpt::family_options(*family, options.hidden_size) : Value());
       check_family();
@@ -38,8 +39,15 @@ struct Source {
   gpt::FamilyPtr family;  // null: that of the shape
   Shape shape;
   std::optional<gpt::FolderConfig> folder;
+  std::optional<gpt::GrownVocabulary> growth;
 
  private:
+  // The folder's shape with the vocabulary that is wanted.
+  Shape grown() const {
+    Shape larger = folder->shape;
+    if (growth) gpt::check_rows(*folder), larger.vocab = growth->size;
+    return larger;
+  }
   void check_family() const {
     if (!family) return;
     if (const std::string wrong = gpt::misfit(*family, shape); !wrong.empty())
@@ -52,7 +60,11 @@ class Gpt : public Model {
  public:
   using Options = gpt::Options;
   static OptionTable options() {
-    return gpt::option_table().finish([](Options& o) { gpt::fill_in(o, Source(o).shape); });
+    return gpt::option_table().finish([](Options& o) {
+      const Source source(o);
+      gpt::fill_in(o, source.shape);
+      if (source.growth) o.resize_embeddings = gpt::growth_value(*source.growth);
+    });
   }
 
   Gpt(const Options& options, const Services&) : source_(options), path_(options.from.value_or("")) {}
@@ -147,7 +159,7 @@ class Gpt : public Model {
                  "model/gpt knows the weight formats \"hf\" (Hugging Face folders), \"megatron_core\" ",
                  "(Megatron-LM) and \"meta\" (torchtitan's Llama), not \"", format, "\"");
     const gpt::FamilyPtr family = source_.family ? source_.family : gpt::family_of(shape_);
-    WeightRules rules = gpt::weight_rules(*family, shape_);
+    WeightRules rules = gpt::weight_rules(*family, shape_, source_.growth ? source_.growth->rows : AbsentRows::refused);
     rules.config = gpt::write_config(*family, shape_, source_.folder ? source_.folder->config : Value());
     return rules;
   }

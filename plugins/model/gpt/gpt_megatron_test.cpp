@@ -96,11 +96,29 @@ TEST(GptMegatron, routers_that_it_has_not_are_refused) {
 
 TEST(GptMegatron, what_its_files_have_no_place_for_is_refused_by_name) {
   Shape s = shape_of(6, 2, true);
-  s.norms = NormPlacement::both, s.qk_norm = NormOver::head, s.window = 4, s.window_layers = {0, 1},
+  s.norms = NormPlacement::both, s.qk_norm = NormOver::heads, s.window = 4, s.window_layers = {0, 1},
   s.logit_softcap = 30;
   const std::string refusal = test::error_of([&] { megatron_rules(s); });
   for (const char* option : {"norm_placement", "qk_norm", "sliding_window", "final_logit_softcapping"})
     EXPECT_NE(refusal.find(option), std::string::npos) << refusal;
+}
+
+// Its norms are of the kind of all others: RMS norms are ours, layer norms are not.
+TEST(GptMegatron, norms_of_queries_and_keys_have_a_weight_for_all_heads) {
+  Shape s = shape_of(6, 2, true);
+  EXPECT_FALSE(megatron_facts(s).find("qk_layernorm")->as_bool());
+  s.qk_norm = NormOver::head;
+  std::map<std::string, WeightPart> parts;
+  for (const WeightRule& rule : megatron_rules(s).rules)
+    if (rule.param.find(".attn.") != std::string::npos && rule.param.find("_norm.") != std::string::npos)
+      parts[rule.param] = rule.parts.front();
+  EXPECT_EQ(parts.size(), 4u);
+  EXPECT_EQ(parts.at("block.1.attn.q_norm.weight").name, "decoder.layers.1.self_attention.q_layernorm.weight");
+  EXPECT_EQ(parts.at("block.0.attn.k_norm.weight").name, "decoder.layers.0.self_attention.k_layernorm.weight");
+  EXPECT_EQ(parts.at("block.0.attn.k_norm.weight").rows, s.head_dim);
+  EXPECT_TRUE(megatron_facts(s).find("qk_layernorm")->as_bool());
+  s.rms = false, s.norm_bias = true;
+  EXPECT_NE(test::error_of([&] { megatron_rules(s); }).find("qk_norm with normalization layernorm"), std::string::npos);
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ FolderConfig parse_config(const Value& config, const std::string& path, const Fa
 // beside those of 5 where they have two. What `base` says is kept where it is so.
 Value write_config(const Family& family, const Shape& shape, const Value& base);
 
-// Where each parameter stands in such a folder (hf_rules.cpp). `config` is left empty. Error(config) where the family
-// has no tensor for a parameter.
-WeightRules weight_rules(const Family& family, const Shape& shape);
+// Where each parameter stands in such a folder (hf_rules.cpp). `config` is left empty. `absent`: what rows of the
+// vocabulary start from that a folder lacks. Error(config) where the family has no tensor for a parameter.
+WeightRules weight_rules(const Family& family, const Shape& shape, AbsentRows absent = AbsentRows::refused);
 
 }  // namespace drivetrain::gpt

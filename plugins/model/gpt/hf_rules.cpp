@@ -97,7 +97,7 @@ class RuleList {
 
 }  // namespace
 
-WeightRules weight_rules(const Family& family, const Shape& s) {
+WeightRules weight_rules(const Family& family, const Shape& s, AbsentRows absent) {
   RuleList list(family, s);
   list.add("embedding.word", 0, ".weight", s.vocab);
   if (!s.rotary) list.add("embedding.position", 0, ".weight", s.positions);
@@ -116,6 +116,9 @@ WeightRules weight_rules(const Family& family, const Shape& s) {
     const WeightPart part = list.named(head->front().name + ".weight", s.vocab);
     list.rules.tied = {{part.name, "embedding.word.weight"}};
   }
+  for (WeightRule& rule : list.rules.rules)
+    if (rule.param == "embedding.word.weight" || rule.param == "head.weight")
+      for (WeightPart& part : rule.parts) part.absent = absent;
   return list.rules;
 }
 

@@ -37,6 +37,10 @@ class Rules {
     const std::string ours = concat("block.", i, "."), theirs = concat("decoder.layers.", i, ".");
     norm(ours + "norm1", theirs + "input_layernorm");
     layer(ours + "attn.qkv", qkv(theirs + "self_attention.linear_qkv"), s.qkv_bias);
+    if (s.qk_norm)
+      for (const char* const one : {"q", "k"})
+        layer(concat(ours, "attn.", one, "_norm"), {{concat(theirs, "self_attention.", one, "_layernorm"), s.head_dim}},
+              false);
     layer(ours + "attn.proj", {{theirs + "self_attention.linear_proj", s.hidden}}, s.proj_bias);
     norm(ours + "norm2", theirs + "pre_mlp_layernorm");
     if (s.is_mixture(i)) return mixture(ours + "mlp.", theirs + "mlp.");
@@ -75,7 +79,8 @@ std::string beyond(const Shape& s) {
   };
   add_if(s.norms != NormPlacement::before, "norm_placement"), add_if(!s.norm_gain, "norm_gain");
   add_if(!s.rms && !s.norm_bias, "norm_bias"), add_if(s.norm_offset != 0, "norm_offset"),
-      add_if(s.qk_norm.has_value(), "qk_norm");
+      add_if(s.qk_norm == NormOver::heads, "qk_norm heads"),
+      add_if(s.qk_norm && !s.rms, "qk_norm with normalization layernorm (there these norms are layer norms, too)");
   add_if(s.parallel, "use_parallel_residual");
   add_if(s.proj_bias != s.mlp_bias || (s.mlp_bias && !s.qkv_bias), "biases in only some of the linear layers");
   add_if(s.rotary_percent != 1, "rotary_percent"), add_if(!s.rotary_layers.empty(), "rotary_layers");
@@ -123,6 +128,7 @@ Value megatron_facts(const Shape& s) {
   facts.set("num_attention_heads", number(s.heads));
   facts.set("num_query_groups", number(s.groups)), facts.set("kv_channels", number(s.head_dim));
   facts.set("normalization", s.rms ? "RMSNorm" : "LayerNorm"), facts.set("norm_epsilon", s.norm_epsilon);
+  facts.set("qk_layernorm", s.qk_norm.has_value());
   facts.set("activation", s.activation);  // ours are named as Megatron's options and functions
   facts.set("softmax_scale", s.score_scale());
   facts.set("position_embedding_type", s.rotary ? "rope" : "learned_absolute");

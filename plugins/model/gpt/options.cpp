@@ -72,6 +72,10 @@ TableBuilder<Options> option_table() {
           .range(1, kLargestSize)
           .field("vocab_size", &O::vocab_size, "rows of the embedding")
           .range(1, kLargestSize)
+          .field("resize_embeddings", &O::resize_embeddings,
+                 "a larger vocabulary than that of the folder of \"from\": {\"vocab_size\": N, \"initial_rows\": "
+                 "\"mean\"}; rows that the folder lacks start as the mean of those that it has, or by \"init\" as "
+                 "init_method_std says; default: not")
           .field("max_position_embeddings", &O::max_position_embeddings, "longest sequence")
           .alias("n_positions")
           .alias("n_ctx")
@@ -244,6 +248,8 @@ Shape shape_from_folder(const Options& o, const Shape& folder, const std::string
       continue;
     if (field.name == "rotary_base" && !folder.rotary)
       wrong.add("rotary_base is set in the options, the folder has learned positions");
+    else if (field.name == "vocab_size" && !o.resize_embeddings.is_null())
+      wrong.add("vocab_size is ", said.to_json(), " in the options, and resize_embeddings makes it ", there->to_json());
     else
       wrong.add(field.name, " is ", said.to_json(), " in the options, ", there->to_json(), " in the folder");
   }

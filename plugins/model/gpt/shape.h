@@ -82,7 +82,7 @@ struct Options {
   std::optional<double> init_method_std, hidden_dropout, embedding_dropout, attention_dropout;
   std::optional<double> embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling;
   std::optional<double> attn_logit_softcapping, final_logit_softcapping;
-  Value rope_scaling;
+  Value rope_scaling, resize_embeddings;
   std::vector<int64_t> rotary_layers, window_layers;
   std::optional<bool> norm_gain, norm_bias, use_parallel_residual;
   std::optional<bool> add_bias, add_qkv_bias, add_proj_bias, add_mlp_bias, untie_embeddings_and_output_weights;

@@ -57,7 +57,7 @@ class Mistaken : public Model {
                  "counts_a_parameter_more", "gives_the_mean", "forgets_a_gradient", "overwrites_a_gradient",
                  "counts_its_calls", "writes_where_nothing_is_trained", "does_not_evaluate", "gives_no_logits",
                  "hands_on_behind_the_runtime", "computes_in_float32", "forgets_a_rule", "miscounts_rows",
-                 "knows_every_format"});
+                 "starts_absent_rows_twice", "knows_every_format"});
   }
   Mistaken(const Options& options, const Services&) : mistake_(options.mistake) {}
 
@@ -87,7 +87,9 @@ class Mistaken : public Model {
   WeightRules weight_rules(const std::string& format) const override {
     if (format != "hf" && !is("knows_every_format")) throw fail(ErrorCode::config, "no format ", format);
     WeightRules made;
-    made.rules = {{"word.weight", {{"word.weight", kVocabulary}}},
+    WeightPart first{"word.weight", 4}, rest{"word.weight", kVocabulary - 4, true, 4};
+    if (is("starts_absent_rows_twice")) rest.absent = AbsentRows::mean;
+    made.rules = {{"word.weight", {first, rest}},
                   {"first.weight", {{"first.weight", is("miscounts_rows") ? 2 * kWidth : kWidth}}},
                   {"head.weight", {{"head.weight", kVocabulary}}}};
     if (!is("forgets_a_rule")) made.rules.push_back({"second.weight", {{"second.weight", kWidth}}});

@@ -257,17 +257,21 @@ void check_16_bits(const Subject& subject) {
   }
 }
 
-// Every parameter in one rule; its rows are those of its parts, and no two share a row of a foreign tensor.
+// Every parameter in one rule; its rows are those of its parts, and no two share a row of a foreign tensor. Of rows that
+// a tensor may lack all parts of it say the same.
 void check_weight_rules(const Subject& subject) {
   const Chain chain(subject);
   const WeightRules rules = chain.model->weight_rules("hf");
   std::map<std::string, int64_t> rows;
   std::set<std::string> taken;
+  std::map<std::string, AbsentRows> absent;
   for (const WeightRule& rule : rules.rules) {
     EXPECT_FALSE(rows.count(rule.param)) << rule.param << " has two rules";
     for (const WeightPart& part : rule.parts) {
       rows[rule.param] += part.rows;
       EXPECT_TRUE(taken.insert(concat(part.name, "@", part.first)).second) << part.name << " is in two places";
+      EXPECT_EQ(absent.emplace(part.name, part.absent).first->second, part.absent)
+          << "rows that " << part.name << " lacks start from two things";
     }
   }
   for (const ParamPtr& param : chain.units.all()) {

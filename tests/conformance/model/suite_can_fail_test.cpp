@@ -35,6 +35,7 @@ TEST(ModelSuite, finds_every_mistake) {
                          {"computes_in_float32", "works_in_16_bits", "activations after unit"},
                          {"forgets_a_rule", files, "has no rule"},
                          {"miscounts_rows", files, "rows of"},
+                         {"starts_absent_rows_twice", files, "start from two things"},
                          {"knows_every_format", files, "an unknown format"},
                      },
                      runs);

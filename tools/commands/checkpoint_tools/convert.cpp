@@ -223,7 +223,8 @@ std::shared_ptr<const Checkpoint> with_frozen_base(std::shared_ptr<const Checkpo
   if (base.params.empty()) return state;
   check_frozen_base(base, base.folder, folder);
   const std::string optimizer = concat(kOptimizerNames, "none");  // a folder of weights has no moments
-  auto values = as_native(run.folders->open(base.folder).state, rules_of(run, "hf"), param_shapes(run), optimizer);
+  auto values =
+      as_native(run.folders->open(base.folder).state, rules_of(run, "hf"), param_shapes(run), optimizer, base.params);
   return std::make_shared<Completed>(std::move(state), std::move(values), base.params);
 }
 

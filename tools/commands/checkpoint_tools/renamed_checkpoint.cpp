@@ -45,7 +45,7 @@ class Renamed final : public Checkpoint {
   // That the tensor below, for what `add` is going to say of it, can be one that holds rows of a parameter of ours.
   void expect(const std::string& source, const ForeignTensor& wanted, const std::vector<int64_t>& ours) {
     const auto found = stored_.find(source);
-    if (found == stored_.end() || wanted.fits(found->second.shape, ours)) return;
+    if (found == stored_.end() || wanted.fits_whole(found->second.shape, ours)) return;
     problem(concat("\"", shown(source), "\" has shape ", at::IntArrayRef(found->second.shape), "; ",
                    at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows are" : " is", " wanted"));
   }
@@ -171,12 +171,14 @@ void check_whole(const std::string& name, const ForeignTensor& tensor, std::vect
 }  // namespace
 
 std::shared_ptr<const Checkpoint> as_native(std::shared_ptr<const Checkpoint> foreign, const WeightRules& rules,
-                                            const ParamShapes& shapes, const std::string& optimizer_id) {
+                                            const ParamShapes& shapes, const std::string& optimizer_id,
+                                            const std::set<std::string>& only) {
   const auto made = std::make_shared<Renamed>(foreign);
   made->set_facts(foreign->facts());
   const auto moments = moments_of(made->stored(), 1);
   const auto tensors = foreign_tensors(rules);
   for (const WeightRule& rule : rules.rules) {
+    if (!only.empty() && !only.count(rule.param)) continue;
     const std::vector<int64_t>& shape = shape_of(shapes, rule.param);
     std::vector<std::string> names;
     std::set<std::string> kept;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ using ParamShapes = std::map<std::string, std::vector<int64_t>>;
 
 // What is asked of `foreign` to be ours: the rules, the shapes of all parameters, and the id of the optimizer that
 // shall have the moments ("optimizer/adamw"). `foreign` has names as checkpoint_format.h describes; in the result they
-// are those that a run gives them ("model/block.0.norm1.weight"). Facts are the foreign ones.
+// are those that a run gives them ("model/block.0.norm1.weight"). Facts are the foreign ones. `only`: the parameters
+// that it is asked for; empty: all.
 DRIVETRAIN_INTERNAL std::shared_ptr<const Checkpoint> as_native(std::shared_ptr<const Checkpoint> foreign,
                                                                 const WeightRules& rules, const ParamShapes& shapes,
-                                                                const std::string& optimizer_id);
+                                                                const std::string& optimizer_id,
+                                                                const std::set<std::string>& only = {});
 
 // The inverse, with `facts`. Tensors of ours that are no weight and no moment are left out.
 DRIVETRAIN_INTERNAL std::shared_ptr<const Checkpoint> as_foreign(std::shared_ptr<const Checkpoint> native,

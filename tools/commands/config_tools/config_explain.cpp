@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "base/value_error.h"
 #include "config/known_sections.h"
+#include "config/section_words.h"
 #include "config_tools/config_commands.h"
 #include "config_tools/deepspeed_keys.h"
 #include "plugin/kinds.h"
@@ -58,7 +59,19 @@ class Explainer {
     const std::string section = p.section.empty() ? section_of_kind(p.kind) : p.section;
     try {
       add_table(registry_.options(p.kind, p.name), section + ".", concat(p.kind, "/", p.name));
+      add_place(p, section + ".");
     } catch (const Error&) {  // a refused library: `inspect` says why
+    }
+  }
+
+  // The word of the section that says where the plugin stands.
+  void add_place(const KnownPlugin& p, const std::string& prefix) {
+    for (const KindRule& rule : kind_rules()) {
+      if (rule.kind != p.kind || rule.outside_of.empty()) continue;
+      Value place = Value::Object{{"name", kOutsideOf}, {"type", "string"}, {"help", kOutsideOfHelp}};
+      place.set("default", Value());
+      place.set("choices", Value(Value::Array(rule.outside_of.begin(), rule.outside_of.end())));
+      add_options(Value(Value::Array{place}), prefix, concat(p.kind, "/", p.name));
     }
   }
 
@@ -139,8 +152,10 @@ Value in_config(const Explained& key, const CheckedConfig& checked) {
     if (!facts.find("from")) facts.set("from", given->where.text());
   } else if (checked.run) {
     const Value resolved = resolved_value(*checked.run, *checked.registry);
-    const Value* const value = value_at(resolved, key.path);
     const bool chosen = is_used(key, checked);
+    const Value* value = value_at(resolved, key.path);
+    // Sections of kinds with any number stand in a list there.
+    if (!value && key.facts.is_object()) value = key.facts.find("default");
     if (!facts.find("value")) facts.set("value", value && chosen ? value->to_json() : "none");
     if (!facts.find("from"))
       facts.set("from", value && chosen ? "the default" : concat("the run does not use ", key.owner));

@@ -7,6 +7,7 @@
 
 #include "config/known_sections.h"
 #include "config/run_settings.h"
+#include "config/section_words.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
@@ -127,17 +128,17 @@ class SchemaWriter {
   }
 
   void add_kind(const KindRule& rule, const std::vector<const KnownPlugin*>& plugins) {
-    Value::Array forms = typed_forms(plugins);
+    Value::Array forms = typed_forms(rule, plugins);
     SectionForm form;
     for (const KnownPlugin* p : plugins) {
-      if (p->is_default || p->section == rule.key()) forms.push_back(bare_form(*p, rule.key()));
+      if (p->is_default || p->section == rule.key()) forms.push_back(bare_form(rule, *p, rule.key()));
       if (p->section == rule.key()) merge_section_form(form, p->form);
     }
     properties_.set(rule.key(), section(std::move(forms), form));
     for (const KnownPlugin* p : plugins) {
       if (p->section.empty() || p->section == rule.key()) continue;
-      Value::Array own = typed_forms(plugins);
-      own.push_back(bare_form(*p, p->section));
+      Value::Array own = typed_forms(rule, plugins);
+      own.push_back(bare_form(rule, *p, p->section));
       std::vector<std::string> names = p->form.aliases;
       names.push_back(p->section);
       const Value schema = section(std::move(own), p->form);
@@ -146,13 +147,14 @@ class SchemaWriter {
   }
 
   // {"type": NAME, "params": {...}} of each.
-  Value::Array typed_forms(const std::vector<const KnownPlugin*>& plugins) const {
+  Value::Array typed_forms(const KindRule& rule, const std::vector<const KnownPlugin*>& plugins) const {
     Value::Array forms;
     for (const KnownPlugin* p : plugins) {
       Value form = type("object"), members = Value::object();
       members.set("type", name_of(*p));
       members.set("params", any_of({options_of(*p), type("null")}));
       add_words(members);
+      add_place(rule, members);
       form.set("properties", std::move(members));
       form.set("patternProperties", object_with("^[_$]", Value::object()));
       form.set("required", Value(Value::Array{"type"}));
@@ -169,10 +171,21 @@ class SchemaWriter {
       for (const auto& [key, fact] : keys) members.set(key, Value::object());
   }
 
-  Value bare_form(const KnownPlugin& p, const std::string& section) const {
+  static void add_place(const KindRule& rule, Value& members) {
+    if (rule.outside_of.empty()) return;
+    Value kinds = Value::array();
+    for (const std::string& kind : rule.outside_of) kinds.items().push_back(kind);
+    kinds.items().push_back(Value());
+    Value place = object_with("enum", std::move(kinds));
+    place.set("description", kOutsideOfHelp);
+    members.set(kOutsideOf, std::move(place));
+  }
+
+  Value bare_form(const KindRule& rule, const KnownPlugin& p, const std::string& section) const {
     Value form = options_of(p);
     Value members = *form.find("properties");
     members.set("enabled", any_of({type("boolean"), constant("auto")}));
+    add_place(rule, members);
     // What the reader drops with this value is no option of its own.
     if (const Value* const dropped = known_sections().meaningless.find(section))
       for (const Value::Member& m : dropped->members()) {

@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "base/trust.h"
+#include "config/section_words.h"
 #include "plugin/kinds.h"
 #include "report/declared.h"
 #include "report/inspect.h"
@@ -134,6 +135,10 @@ std::string inspect_entry(const Registry& registry, const Found& found) {
                             {"build-id", found.file->build_id.empty() ? "none" : found.file->build_id},
                             {"sha256", sha256(read_bytes(found.file->path))},
                             {"section", section_text(e)}};
+  for (const KindRule& rule : kind_rules())
+    if (rule.kind == e.kind && !rule.outside_of.empty())
+      rows.push_back({"place", concat("\"", kOutsideOf, "\": KIND in its section puts it directly outside of ",
+                                      join(rule.outside_of, " or "))});
   if (!e.paper.empty()) rows.push_back({"paper", e.paper});
   if (!e.types.empty()) rows.push_back({"types", join(e.types)});
   if (!e.device.empty()) rows.push_back({"device", e.device + " only"});
