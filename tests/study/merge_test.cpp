@@ -9,8 +9,7 @@
 
 #include <drivetrain/error.h>
 
-#include "study/cell_plan.h"
-#include "study/ledger.h"
+#include "planted_ledger.h"
 #include "study/merge.h"
 #include "study/past_runs.h"
 #include "study/records.h"
@@ -19,55 +18,8 @@
 namespace drivetrain::study {
 namespace {
 
-// A ledger as the runner writes it, of runs that never ran: their figures follow from cell, repeat and seed.
-class Folders : public testing::Test {
+class Folders : public PlantedLedgers {
  protected:
-  Folders() {
-    char name[] = "/tmp/drivetrain-merge-XXXXXX";
-    root_ = mkdtemp(name);
-  }
-  ~Folders() override { std::filesystem::remove_all(root_); }
-  std::string folder(const std::string& name) const { return root_ + "/" + name; }
-
-  static Value head(const char* event, int repeats) {
-    Value head = parse_json(R"({"name": "planted", "time": "2026-11-28T10:00:00Z", "base": "0123", "build": "b",
-      "environment": {"host": "h", "build": "b"}, "warmup": {"steps": 1, "steady": false, "window": 5, "tolerance": 0.1,
-      "only_first": 0, "quantile": 0.5}, "gate": 0, "trim": 0, "until": 0, "peak_tflops": 0, "aliasing": "",
-      "outcome": "valid_loss", "study": {"seed": 1, "seed_per_repeat": true}})",
-                            "head");
-    head.set("event", event), head.set("repeats", repeats);
-    return head;
-  }
-  static Value cell(const std::string& level, bool noise = false) {
-    Value line = parse_json(R"({"event": "cell", "world_size": 1, "train_batch_size": 2, "seq_length": 8,
-      "planned_bytes": 1, "model": {}, "gated": false, "recompute": {"on": false}, "refusal": "", "reproduce": ""})",
-                            "cell");
-    Value levels = Value::object();
-    levels.set("lr", level);
-    line.set("cell", noise ? "A-A" : "lr=" + level), line.set("levels", levels), line.set("config", "config" + level);
-    line.set("reference", level == "1" && !noise), line.set("noise", noise);
-    return line;
-  }
-  // Also of a later start, after which a line that was cut is followed by what tells that it was.
-  static void add_runs(Ledger& ledger, const std::vector<std::string>& cells, int from, int to, int seed = 1) {
-    for (int block = from; block < to; ++block)
-      for (const std::string& id : cells) {
-        const std::string level = id == "A-A" ? "1" : id.substr(3);
-        const double at = std::stod(level), own = 0.01 * ((block * 7 + seed * 3 + static_cast<int>(at) * 5) % 11);
-        Value start = Value::object(), steps = Value::array(), tokens = Value::array();
-        start.set("event", "start"), start.set("cell", id), start.set("block", block);
-        start.set("run", run_id_of("config" + level, id, 1, block, "b")), start.set("time", "2026-11-28T10:00:00Z");
-        ledger.add(start);
-        Value end = start;
-        for (int i = 0; i < 4; ++i) steps.items().push_back(0.1 * at + own), tokens.items().push_back(16);
-        end.set("event", "end"), end.set("state", "ok"), end.set("wall_s", 1), end.set("seed", seed + block);
-        end.set("step_s", steps), end.set("tokens", tokens);
-        Value figures = parse_json(R"({"valid_loss": {"step": [4], "value": [0]}})", "figures");
-        const_cast<Value*>(figures.find("valid_loss")->find("value"))->items()[0] = Value(3 - 0.2 * at + own);
-        end.set("figures", figures);
-        ledger.add(end);
-      }
-  }
   static std::string report(const std::string& folder) {
     const StudyRecord study = records_of(read_ledger(folder), "");
     const Analysis analysis = analysis_of(study);
@@ -84,9 +36,6 @@ class Folders : public testing::Test {
       EXPECT_FALSE(std::filesystem::exists(folder("c") + "/ledger.jsonl"));
     }
   }
-
- private:
-  std::string root_;
 };
 
 TEST_F(Folders, stopped_grown_and_merged_is_as_run_in_one_go) {
@@ -147,6 +96,50 @@ TEST_F(Folders, repeats_of_both_come_one_after_the_other) {
     for (const RunRecord& run : cell.runs) ids.insert(run.id);
   EXPECT_EQ(ids.size(), 8u) << "each run is known by its place in the study that both became";
   EXPECT_EQ(ended_runs(read_ledger(folder("c"))).size(), 8u);
+}
+
+// One study stops two cells, and the other one has more repeats of the first of them and a stopped cell of its own.
+TEST_F(Folders, cells_that_ended_early_stay_so_with_the_repeats_of_both) {
+  const auto stop = [](const std::string& cell, int repeats) {
+    Value line =
+        parse_json(R"({"event": "stopped", "rival": "lr=1", "pairs": 3, "change": 0.5, "p": 0.001, "level": 0.01,
+      "ratio": true, "time": "2026-11-28T10:00:00Z"})",
+                   "stopped");
+    line.set("cell", cell), line.set("repeats", repeats);
+    return line;
+  };
+  Value stopping = head("study", 5);
+  stopping.set("stop_level", 0.05);
+  {
+    Ledger ledger(folder("a"));
+    ledger.add(stopping);
+    for (const char* level : {"1", "2", "4"}) ledger.add(cell(level));
+    add_runs(ledger, {"lr=1"}, 0, 5), add_runs(ledger, {"lr=2", "lr=4"}, 0, 3);
+    ledger.add(stop("lr=2", 3)), ledger.add(stop("lr=4", 3));
+  }
+  {
+    Ledger ledger(folder("b"));
+    ledger.add(stopping);
+    for (const char* level : {"1", "2", "8"}) ledger.add(cell(level));
+    add_runs(ledger, {"lr=1", "lr=2"}, 0, 5, 100), add_runs(ledger, {"lr=8"}, 0, 4, 100);
+    ledger.add(stop("lr=8", 4));
+  }
+  merge_studies({folder("a"), folder("b"), folder("c")});
+  const std::vector<Value> lines = read_ledger(folder("c"));
+  EXPECT_EQ(stopped_cells(lines), (std::set<std::string>{"lr=2", "lr=4", "lr=8"})) << "none of them runs again";
+  const StudyRecord study = records_of(lines, folder("c"));
+  EXPECT_DOUBLE_EQ(study.stop_level, 0.1) << "both could have stopped the best cell";
+  std::vector<int64_t> repeats, looked;
+  for (const CellRecord& one : study.cells)
+    repeats.push_back(one.stopped.repeats), looked.push_back(one.stopped.looked_at);
+  EXPECT_EQ(repeats, (std::vector<int64_t>{0, 8, 3, 4}));
+  EXPECT_EQ(looked, (std::vector<int64_t>{0, 3, 0, 0})) << "the others have what they had";
+  const std::string said = markdown_text(study, analysis_of(study));
+  for (const char* part :
+       {"Stopped early: lr 2 after 3 repeats of one of the merged studies (it has 8)",
+        "Stopped early: lr 4 after 3 repeats: it", "Stopped early: lr 8 after 4 repeats: it",
+        "4 cells, 3 of them stopped early, 10 repeats each; 25 of 25 runs have ended", "10 % over all"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
 }
 
 TEST_F(Folders, what_is_no_part_of_one_study_is_refused_with_what_differs) {

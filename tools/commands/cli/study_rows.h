@@ -24,6 +24,10 @@ inline constexpr Option kStudy[] = {
      .value = "FOLDER",
      .help = "with merge: the folder of the study that both become",
      .takes = Takes::folder},
+    {.name = "--outcome",
+     .value = "OUTCOME",
+     .help = "with compare: a figure of metrics.jsonl, such as valid_loss, or an outcome as a study's file has it",
+     .takes = Takes::text},
     {.name = "--any-environment", .help = "with compare: also where the machines differ"},
     {.name = "--json", .help = "with --plan or compare: print one JSON object"}};
 

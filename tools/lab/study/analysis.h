@@ -140,6 +140,9 @@ void correct(const std::vector<Comparison*>& comparisons, bool higher = true);
 
 // outcomes.cpp: fills in the outcomes of all cells, and their comparisons with the reference.
 void add_outcomes(const StudyRecord& study, Analysis& analysis);
+// Where "equal" outcomes are compared, if nothing has said it yet: the most that every run of these studies has reached
+// that has the figure.
+void fix_equal_points(const std::vector<const StudyRecord*>& studies, std::vector<Outcome>& outcomes);
 // Places by the first outcome can be told: the reference has it.
 bool is_higher_better(const Analysis& analysis);
 

@@ -1,11 +1,15 @@
 #include "study/compare.h"
 
 #include <algorithm>
+#include <set>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
+#include "base/suggest.h"
+#include "study/compare_figures.h"
+#include "study/measure.h"
 #include "study/report.h"
 
 namespace drivetrain::study {
@@ -45,111 +49,151 @@ std::vector<std::string> notes_of(const StudyRecord& a, const StudyRecord& b) {
       "\"trim\" is not applied: it sets aside differences of runs side by side, and these are not; all repeats count"};
 }
 
-struct Pair {
-  const CellResult *a, *b;
-  Comparison comparison;  // of b against a
+struct Side {
+  StudyRecord study;
+  Analysis analysis;
 };
 
-std::vector<Pair> pairs_of(const Analysis& a, const Analysis& b) {
-  std::vector<Pair> pairs;
-  for (const CellResult& one : a.cells)
-    for (const CellResult& other : b.cells)
-      if (one.cell->id == other.cell->id && !one.cell->is_noise) pairs.push_back({&one, &other, {}});
-  return pairs;
+// Those of the first study, and those that only the second one has.
+std::vector<Outcome> outcomes_of_both(const StudyRecord& a, const StudyRecord& b) {
+  std::vector<Outcome> all = a.outcomes;
+  for (const Outcome& one : b.outcomes)
+    if (std::none_of(all.begin(), all.end(), [&](const Outcome& other) { return other.name() == one.name(); }))
+      all.push_back(one);
+  return all;
 }
 
-// Repeats of two studies did not run side by side: Welch's test decides.
-void compare(std::vector<Pair>& pairs) {
-  std::vector<Comparison*> list;
-  for (Pair& pair : pairs) {
-    if (pair.a->ok == 0 || pair.b->ok == 0) continue;
-    pair.comparison.n = std::min(pair.a->ok, pair.b->ok);
-    pair.comparison.change = pair.b->speed.mean / pair.a->speed.mean - 1;
-    pair.comparison.welch = welch_t(pair.b->tgs, pair.a->tgs);
-    if (pair.a->ok > 1 && pair.b->ok > 1) pair.comparison.mann_whitney = mann_whitney(pair.b->tgs, pair.a->tgs);
-    list.push_back(&pair.comparison);
-  }
-  correct(list);
-  for (Comparison* one : list)
-    if (one->welch_holm)
-      one->verdict = *one->welch_holm >= 0.05 ? Verdict::no_difference
-                     : one->change > 0        ? Verdict::better
-                                              : Verdict::worse;
+bool has_figure(const StudyRecord& study, const std::string& metric, std::set<std::string>& others) {
+  bool has = false;
+  for (const CellRecord& cell : study.cells)
+    for (const RunRecord& run : cell.runs) {
+      has |= run.figures.contains(metric);
+      for (const auto& [name, series] : run.figures) others.insert(name);
+      if (!has && run.state == State::ok)
+        for (const std::string& name : metric_names(run.folder + "/run")) others.insert(name);
+    }
+  return has;
 }
 
-const char* words_of(const Pair& pair) {
-  if (pair.a->ok == 0 || pair.b->ok == 0) return "not comparable";
-  switch (pair.comparison.verdict) {
-    case Verdict::better:
-      return "faster";
-    case Verdict::worse:
-      return "slower";
-    case Verdict::no_difference:
-      return "no difference shown";
-    default:
-      return "too few repeats to say";
+// An outcome that no run of the two has compares nothing: it is a mistake where somebody asks for it.
+void check_there(const StudyRecord& a, const StudyRecord& b, const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    std::set<std::string> names;
+    if (has_figure(a, outcome.metric, names) || has_figure(b, outcome.metric, names)) continue;
+    const std::vector<std::string> list(names.begin(), names.end());
+    throw fail(ErrorCode::config, "study compare: no run of ", shown(a.folder), " or ", shown(b.folder),
+               " has the figure ", shown(outcome.metric), suggestion(outcome.metric, list),
+               "\n   their runs have: ", list.empty() ? "none, and their folders are gone" : shown(join(list)));
   }
 }
 
-Value pair_value(const Pair& pair) {
+// A name, or an outcome as a study's file writes it. A name that nothing has is told before what is better is asked.
+std::vector<Outcome> asked_outcomes(const std::string& text, StudyRecord& a, StudyRecord& b) {
+  const bool is_json = text.starts_with('{') || text.starts_with('[') || text.starts_with('"');
+  std::vector<Outcome> named(1);
+  named[0].metric = text;
+  for (StudyRecord* const study : {&a, &b}) choose_outcomes(*study, named);
+  if (!is_json) check_there(a, b, named);
+  const std::vector<Outcome> outcomes = outcomes_of(is_json ? parse_json(text, "--outcome") : Value(text));
+  for (StudyRecord* const study : {&a, &b}) choose_outcomes(*study, outcomes);
+  check_there(a, b, outcomes);
+  return outcomes;
+}
+
+const char* words_of(const FigurePair& pair, bool of_speed) {
+  if (!pair.why_not.empty()) return "not comparable";
+  if (pair.is_constant && pair.by_seed)
+    return pair.comparison.mean == 0 ? "the same in every repeat" : "by the same amount in every repeat";
+  if (pair.is_constant) return "repeats do not vary, and say nothing of chance";
+  if (pair.comparison.verdict == Verdict::untested) return "too few repeats to say";
+  return verdict_text(pair.comparison.verdict, of_speed);
+}
+
+const char* test_name(bool by_seed) { return by_seed ? "paired by seed" : "Welch"; }
+
+Value pair_value(const FigurePair& pair, bool of_speed) {
   Value value = Value::object();
-  value.set("cell", pair.a->cell->id), value.set("verdict", words_of(pair));
+  value.set("cell", pair.a->cell->id), value.set("verdict", words_of(pair, of_speed));
   value.set("state_a", state_name(pair.a->state)), value.set("state_b", state_name(pair.b->state));
-  if (pair.a->ok == 0 || pair.b->ok == 0) return value;
-  value.set("tgs_a", pair.a->speed.mean), value.set("tgs_b", pair.b->speed.mean),
-      value.set("change", pair.comparison.change);
-  const auto p = [](const std::optional<double>& x) { return x ? Value(*x) : Value(); };
-  value.set("p_welch", p(pair.comparison.welch)), value.set("p_welch_holm", p(pair.comparison.welch_holm));
-  value.set("p_mann_whitney_holm", p(pair.comparison.mann_whitney_holm));
+  value.set("why_not", pair.why_not), value.set("note", pair.note);
+  value.set("runs_a", int64_t{pair.n_a}), value.set("runs_b", int64_t{pair.n_b});
+  if (!pair.why_not.empty()) return value;
+  const Comparison& c = pair.comparison;
+  const auto number = [](const std::optional<double>& x) { return x ? Value(*x) : Value(); };
+  value.set("mean_a", pair.mean_a), value.set("mean_b", pair.mean_b), value.set("change", c.change);
+  value.set("low", c.interval ? Value(c.interval->low) : Value());
+  value.set("high", c.interval ? Value(c.interval->high) : Value());
+  value.set("test", test_name(pair.by_seed)), value.set("p", number(c.paired)),
+      value.set("p_holm", number(c.paired_holm));
   return value;
 }
 
-std::string line_of(const Pair& pair, int width) {
+Value figure_value(const Figure& figure) {
+  Value value = Value::object(), cells = Value::array();
+  for (const FigurePair& pair : figure.pairs) cells.items().push_back(pair_value(pair, figure.is_speed));
+  value.set("figure", figure.name), value.set("better", figure.higher ? "higher" : "lower");
+  value.set("compared_by", figure.scale == Scale::ratio ? "ratio" : "difference"), value.set("cells", std::move(cells));
+  return value;
+}
+
+std::string line_of(const FigurePair& pair, const Figure& figure, int width) {
   std::string line = formatted("%-*s  ", width, shown(pair.a->cell->id).c_str());
-  if (pair.a->ok == 0 || pair.b->ok == 0) return line + state_text(*pair.a) + "; " + state_text(*pair.b) + "\n";
-  line += formatted("%10.4g  %10.4g  ", pair.a->speed.mean, pair.b->speed.mean) + percent(pair.comparison.change) +
-          "  " + words_of(pair);
-  if (pair.comparison.welch_holm)
-    line += formatted(" (Welch, p %.2g after Holm's correction)", *pair.comparison.welch_holm);
-  return line + "\n";
+  if (!pair.why_not.empty()) return line + shown(pair.why_not) + "\n";
+  const Comparison& c = pair.comparison;
+  line += formatted("%10.5g  %10.5g  ", pair.mean_a, pair.mean_b) + change_text(c.change, c.scale) + "  ";
+  if (c.interval) line += "(" + interval_text(*c.interval, c.scale, c.n) + ")  ";
+  line += words_of(pair, figure.is_speed);
+  if (c.paired_holm)
+    line += formatted(" (%s, p %.2g after Holm's correction)", test_name(pair.by_seed), *c.paired_holm);
+  return line + (pair.note.empty() ? "" : "; " + shown(pair.note)) + "\n";
+}
+
+std::string table_of(const Figure& figure) {
+  size_t width = 4;
+  for (const FigurePair& pair : figure.pairs) width = std::max(width, shown(pair.a->cell->id).size());
+  const int columns = static_cast<int>(std::min<size_t>(width, 100));
+  std::string text = "\n" + shown(figure.name) +
+                     (figure.is_speed ? ", padded tokens per rank and second"
+                      : figure.higher ? ", higher is better"
+                                      : ", lower is better") +
+                     "\n" + formatted("%-*s  %10s  %10s  B against A (95 %% interval)\n", columns, "cell", "A", "B");
+  for (const FigurePair& pair : figure.pairs) text += line_of(pair, figure, columns);
+  return text;
 }
 
 }  // namespace
 
 std::string compare_text(const CompareRequest& request) {
-  const StudyRecord a = records_of(read_ledger(request.a), request.a),
-                    b = records_of(read_ledger(request.b), request.b);
-  const std::vector<std::string> machines = other_machine(a, b);
+  Side a{records_of(read_ledger(request.a), request.a), {}}, b{records_of(read_ledger(request.b), request.b), {}};
+  const std::vector<std::string> machines = other_machine(a.study, b.study);
   if (!machines.empty() && !request.any_environment)
     throw fail(
         ErrorCode::config, "study compare: the two studies ran in different environments\n     ",
         join(machines, "\n     "),
         "\n   run both on one machine, or say --any-environment: then differences are those of the machines too");
-  check_figures(a, b);
-  const Analysis first = analysis_of(a), second = analysis_of(b);
-  std::vector<Pair> pairs = pairs_of(first, second);
-  if (pairs.empty())
+  check_figures(a.study, b.study);
+  std::vector<Outcome> outcomes =
+      request.outcome.empty() ? outcomes_of_both(a.study, b.study) : asked_outcomes(request.outcome, a.study, b.study);
+  for (Side* const side : {&a, &b}) choose_outcomes(side->study, outcomes);
+  fix_equal_points({&a.study, &b.study}, outcomes);
+  for (Side* const side : {&a, &b}) side->study.outcomes = outcomes, side->analysis = analysis_of(side->study);
+  const std::vector<Figure> figures = compared_figures(a.analysis, b.analysis);
+  if (figures.back().pairs.empty())
     throw fail(ErrorCode::config, "study compare: the studies share no cell\n   cells are compared by their ids: ",
-               shown(a.cells.empty() ? "none" : a.cells.front().id), " is one of the first");
-  compare(pairs);
-  std::vector<std::string> differing = other_builds(a, b);
+               shown(a.study.cells.empty() ? "none" : a.study.cells.front().id), " is one of the first");
+  std::vector<std::string> differing = other_builds(a.study, b.study);
   differing.insert(differing.begin(), machines.begin(), machines.end());
   if (request.json) {
-    Value list = Value::array(), differs = Value::array(), value = Value::object();
-    for (const Pair& pair : pairs) list.items().push_back(pair_value(pair));
-    for (const std::string& one : differing) differs.items().push_back(one);
-    value.set("a", request.a), value.set("b", request.b), value.set("differing", differs),
-        value.set("notes", texts(notes_of(a, b))), value.set("cells", list);
+    Value value = Value::object(), list = Value::array();
+    for (const Figure& figure : figures) list.items().push_back(figure_value(figure));
+    value.set("a", request.a), value.set("b", request.b), value.set("differing", texts(differing)),
+        value.set("notes", texts(notes_of(a.study, b.study))), value.set("figures", std::move(list));
     return printable_json(value.to_json(2)) + "\n";
   }
-  size_t width = 4;
-  for (const Pair& pair : pairs) width = std::max(width, shown(pair.a->cell->id).size());
-  const int columns = static_cast<int>(std::min<size_t>(width, 100));
   std::string text;
   for (const std::string& one : differing) text += "differs: " + one + "\n";
-  for (const std::string& one : notes_of(a, b)) text += "note: " + one + "\n";
-  text += formatted("%-*s  %10s  %10s  B against A\n", columns, "cell", "TGS of A", "TGS of B");
-  for (const Pair& pair : pairs) text += line_of(pair, columns);
+  for (const std::string& one : notes_of(a.study, b.study)) text += "note: " + one + "\n";
+  for (const Figure& figure : figures) text += table_of(figure);
   return printable(text);
 }
 

@@ -20,13 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A ledger by what merging needs: cells in the report's order, and of every repeat of a cell the last end.
+// A ledger by what merging needs: cells in the report's order, of every repeat of a cell the last end, and the cells
+// that ended early.
 struct Part {
   std::string folder;
   std::vector<Value> lines;
   const Value* head = nullptr;
   std::vector<const Value*> cells, ends;
-  std::map<std::string, const Value*> starts;  // by run
+  std::map<std::string, const Value*> starts, stops;  // by run; by cell
+  double stop_level = 0;                              // 0: no cell stops in it
 
   explicit Part(const std::string& path) : folder(path), lines(read_ledger(path)) {
     head = &last_head(lines);
@@ -45,6 +47,9 @@ struct Part {
     }
     for (const auto& [place, line] : last)
       if (line->find("state")->as_string() != state_name(State::skipped)) ends.push_back(line);
+    if (const Value* const level = head->find("stop_level")) stop_level = level->as_double();
+    for (const Value& line : lines)
+      if (stop_level > 0 && is_event(line, "stopped")) stops[line.find("cell")->as_string()] = &line;
   }
   int64_t blocks() const {
     int64_t most = 0;
@@ -117,6 +122,28 @@ void check_seeds(const Part& a, const Part& b) {
                  "\n   repeats with one seed are one repeat: run the second study with another \"seed\"");
 }
 
+// The largest chance that the best cell was stopped: of two studies that both could stop one cell, the sum of both.
+double stop_level_of(const Part& a, const Part& b) {
+  const std::map<std::string, const Value*> known = known_cells(a.lines);
+  const bool share = std::any_of(b.cells.begin(), b.cells.end(),
+                                 [&](const Value* cell) { return known.contains(cell->find("cell")->as_string()); });
+  return share ? a.stop_level + b.stop_level : std::max(a.stop_level, b.stop_level);
+}
+
+// Cells that a study stopped stay stopped, with all the repeats that they have in both.
+void add_stops(const Part& a, const Part& b, std::vector<Value>& lines) {
+  std::map<std::string, std::set<int64_t>> repeats;
+  for (const Value& line : lines)
+    if (is_event(line, "end")) repeats[line.find("cell")->as_string()].insert(line.find("block")->as_int());
+  std::map<std::string, const Value*> stops = a.stops;
+  stops.insert(b.stops.begin(), b.stops.end());
+  for (const auto& [cell, stop] : stops) {
+    lines.push_back(*stop);
+    const int64_t had = stop->find("repeats")->as_int(), has = static_cast<int64_t>(repeats[cell].size());
+    if (has > had) lines.back().set("repeats", has), lines.back().set("looked_at", had);
+  }
+}
+
 std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int64_t repeats) {
   Value head = *a.head, ids = Value::array(), from = Value::array();
   std::vector<const Value*> cells;
@@ -131,6 +158,7 @@ std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int
     from.items().push_back(fs::absolute(part->folder).lexically_normal().string());
   head.set("event", "study"), head.set("time", *a.lines.front().find("time")), head.set("repeats", repeats);
   head.set("cells", std::move(ids)), head.set("merged", std::move(from));
+  if (const double level = stop_level_of(a, b); level > 0) head.set("stop_level", level);
   std::vector<Value> lines = {std::move(head)};
   std::map<std::string, std::string> configs;
   for (const Value* const cell : cells) {
@@ -152,6 +180,7 @@ std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int
         lines.back().set("run", run), lines.back().set("block", block);
       }
     }
+  add_stops(a, b, lines);
   return lines;
 }
 

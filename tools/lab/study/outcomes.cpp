@@ -13,16 +13,6 @@ bool is_equal(const Outcome& outcome) {
   return outcome.at == Outcome::At::equal_tokens || outcome.at == Outcome::At::equal_seconds;
 }
 
-// The most that every run has reached that has the figure at all.
-double shared_reach(const StudyRecord& study, const Outcome& outcome) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const CellRecord& cell : study.cells)
-    for (const RunRecord& run : cell.runs)
-      if (const double reach = run.state == State::ok ? reach_of(progress_of(run), outcome) : -1; reach >= 0)
-        least = std::min(least, reach);
-  return least;
-}
-
 OutcomeResult outcome_result(const CellRecord& cell, const Outcome& outcome) {
   OutcomeResult result;
   for (const RunRecord& run : cell.runs) {
@@ -48,12 +38,23 @@ Scale scale_of(const std::vector<CellResult>& cells, size_t outcome) {
 
 }  // namespace
 
+void fix_equal_points(const std::vector<const StudyRecord*>& studies, std::vector<Outcome>& outcomes) {
+  for (Outcome& outcome : outcomes) {
+    if (!is_equal(outcome) || outcome.point > 0) continue;
+    outcome.point = std::numeric_limits<double>::infinity();
+    for (const StudyRecord* const study : studies)
+      for (const CellRecord& cell : study->cells)
+        for (const RunRecord& run : cell.runs)
+          if (const double reach = run.state == State::ok ? reach_of(progress_of(run), outcome) : -1; reach >= 0)
+            outcome.point = std::min(outcome.point, reach);
+  }
+}
+
 void add_outcomes(const StudyRecord& study, Analysis& analysis) {
   analysis.outcomes = study.outcomes;
-  for (Outcome& outcome : analysis.outcomes) {
-    if (is_equal(outcome)) outcome.point = shared_reach(study, outcome);
+  fix_equal_points({&study}, analysis.outcomes);
+  for (const Outcome& outcome : analysis.outcomes)
     for (CellResult& result : analysis.cells) result.outcomes.push_back(outcome_result(*result.cell, outcome));
-  }
   const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
                                       [](const CellResult& result) { return result.cell->is_reference; });
   for (size_t i = 0; i < analysis.outcomes.size(); ++i) {

@@ -77,6 +77,9 @@ CellRecord cell_of(const Value& line) {
   cell.is_reference = need(line, "reference").as_bool(), cell.is_noise = need(line, "noise").as_bool();
   cell.world_size = whole(line, "world_size"), cell.batch = whole(line, "train_batch_size");
   cell.seq_length = whole(line, "seq_length"), cell.planned_bytes = number(line, "planned_bytes");
+  const Value* const launch = line.find("launch");
+  if (const Value* const sets = launch ? launch->find("sets") : nullptr)
+    for (const Value& one : sets->items()) cell.sets.push_back(one.as_string());
   cell.refusal = text(line, "refusal"), cell.reproduce = text(line, "reproduce");
   const Value& model = need(line, "model");
   cell.shape = {whole(model, "num_layers"),
@@ -159,8 +162,8 @@ void put(std::vector<CellRecord>& cells, const std::map<std::string, std::string
 void put_stop(std::vector<CellRecord>& cells, const Value& line) {
   for (CellRecord& cell : cells)
     if (cell.id == need(line, "cell").as_string())
-      cell.stopped = {whole(line, "repeats"), text(line, "rival"), number(line, "change"), number(line, "p"),
-                      need(line, "ratio").as_bool()};
+      cell.stopped = {whole(line, "repeats"), text(line, "rival"),           number(line, "change"),
+                      number(line, "p"),      need(line, "ratio").as_bool(), whole(line, "looked_at")};
 }
 
 // Of a study that grew: in the order of its cells, whenever they came.
@@ -175,6 +178,12 @@ void put_in_order(const Value& ids, std::vector<CellRecord>& cells) {
 }
 
 }  // namespace
+
+void choose_outcomes(StudyRecord& study, const std::vector<Outcome>& outcomes) {
+  study.outcomes = outcomes;
+  for (CellRecord& cell : study.cells)
+    for (RunRecord& run : cell.runs) add_outcomes(outcomes, run);
+}
 
 void choose_reference(StudyRecord& study, const std::string& cell) {
   std::vector<std::string> ids;
@@ -255,8 +264,7 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
     if (event == "stopped" && record.stop_level > 0) put_stop(record.cells, line);
     if (event == "end") put(record.cells, began, line, record.allow_load);
   }
-  for (CellRecord& cell : record.cells)
-    for (RunRecord& run : cell.runs) add_outcomes(record.outcomes, run);
+  choose_outcomes(record, record.outcomes);
   if (const Value* const cells = head.find("cells")) put_in_order(*cells, record.cells);
   return record;
 }

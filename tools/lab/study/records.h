@@ -32,10 +32,11 @@ struct RunRecord {
 
 // Why a cell runs no further repeats.
 struct EarlyEnd {
-  int64_t repeats = 0;  // that it had; 0: it did not stop
+  int64_t repeats = 0;  // that it has; 0: it did not stop
   std::string rival;    // the cell that it cannot win against
   double change = 0, p = 0;
   bool is_ratio = true;
+  int64_t looked_at = 0;  // repeats that it had when it stopped, where a merged study has further ones; 0: all of them
 };
 
 struct CellRecord {
@@ -49,7 +50,8 @@ struct CellRecord {
   bool recomputes = false;
   double recomputed_fraction = 0;  // of the layers; below 0: it cannot be told
   std::string refusal, reproduce;
-  std::vector<RunRecord> runs;  // the last of each block
+  std::vector<std::string> sets;  // KEY=VALUE that its launch adds to the base
+  std::vector<RunRecord> runs;    // the last of each block
   EarlyEnd stopped;
   std::vector<RunRecord> disturbed;  // under a load that the study does not allow; they are in no figure
 };
@@ -70,6 +72,9 @@ struct StudyRecord {
 
 // Throws Error(io) where a line lacks what it should have.
 StudyRecord records_of(const std::vector<Value>& lines, const std::string& folder);
+
+// Goes by other figures than those that its file asks for, from the runs' folders where the ledger does not have them.
+void choose_outcomes(StudyRecord& study, const std::vector<Outcome>& outcomes);
 
 // Compares all cells with another one. Throws Error(config) if there is no such cell.
 void choose_reference(StudyRecord& study, const std::string& cell);

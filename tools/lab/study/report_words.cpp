@@ -110,11 +110,12 @@ void add_stop_notes(const StudyRecord& study, std::vector<std::string>& lines) {
     const EarlyEnd& stop = cell.stopped;
     if (stop.repeats == 0) continue;
     any = true;
-    lines.push_back(concat("Stopped early: ", labels[cell.id], " after ", stop.repeats,
-                           " repeats: it could not win against ",
-                           labels.contains(stop.rival) ? labels[stop.rival] : stop.rival, " (",
-                           change_text(stop.change, stop.is_ratio ? Scale::ratio : Scale::difference),
-                           formatted(", one-sided p = %.2g).", stop.p)));
+    lines.push_back(concat(
+        "Stopped early: ", labels[cell.id], " after ", stop.looked_at > 0 ? stop.looked_at : stop.repeats, " repeats",
+        stop.looked_at > 0 ? concat(" of one of the merged studies (it has ", stop.repeats, ")") : std::string(),
+        ": it could not win against ", labels.contains(stop.rival) ? labels[stop.rival] : stop.rival, " (",
+        change_text(stop.change, stop.is_ratio ? Scale::ratio : Scale::difference),
+        formatted(", one-sided p = %.2g).", stop.p)));
   }
   if (any)
     lines.push_back(

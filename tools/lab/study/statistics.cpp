@@ -139,13 +139,24 @@ Paired paired_of(std::vector<double> differences, double trim) {
   return result;
 }
 
-std::optional<double> welch_t(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() < 2 || b.size() < 2) return std::nullopt;
+Unpaired unpaired_of(const std::vector<double>& a, const std::vector<double>& b) {
+  Unpaired result;
+  if (a.empty() || b.empty()) return result;
+  result.mean = mean_of(a) - mean_of(b);
+  if (a.size() < 2 || b.size() < 2) return result;
   const double va = variance_of(a) / static_cast<double>(a.size()), vb = variance_of(b) / static_cast<double>(b.size());
-  if (va + vb <= 0) return std::nullopt;
-  const double degrees = (va + vb) * (va + vb) /
-                         (va * va / static_cast<double>(a.size() - 1) + vb * vb / static_cast<double>(b.size() - 1));
-  return two_sided_t((mean_of(a) - mean_of(b)) / std::sqrt(va + vb), degrees);
+  if (va + vb <= 0) return result;
+  result.degrees = (va + vb) * (va + vb) /
+                   (va * va / static_cast<double>(a.size() - 1) + vb * vb / static_cast<double>(b.size() - 1));
+  const double error = std::sqrt(va + vb),
+               half = math::quantile(math::complement(math::students_t(result.degrees), 0.025)) * error;
+  result.confidence = Interval{result.mean - half, result.mean + half};
+  result.p = two_sided_t(result.mean / error, result.degrees);
+  return result;
+}
+
+std::optional<double> welch_t(const std::vector<double>& a, const std::vector<double>& b) {
+  return unpaired_of(a, b).p;
 }
 
 std::optional<double> mann_whitney(const std::vector<double>& a, const std::vector<double>& b) {

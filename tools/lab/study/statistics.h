@@ -29,6 +29,14 @@ double quantile_of(std::vector<double> values, double q);  // linear between nei
 // Two-sided p-values; none: there are too few values, or they do not vary.
 std::optional<double> paired_t(const std::vector<double>& differences);
 std::optional<double> welch_t(const std::vector<double>& a, const std::vector<double>& b);
+// The mean of a less that of b, of groups that were not paired, with Welch's interval. 0 degrees of freedom: a group
+// has one value, or neither varies.
+struct Unpaired {
+  double mean = 0, degrees = 0;
+  std::optional<Interval> confidence;  // 95 %
+  std::optional<double> p;
+};
+Unpaired unpaired_of(const std::vector<double>& a, const std::vector<double>& b);
 // Exact where no two values are equal and both groups have at most 25; else the normal approximation with the
 // corrections for ties and continuity.
 std::optional<double> mann_whitney(const std::vector<double>& a, const std::vector<double>& b);

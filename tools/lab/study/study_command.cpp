@@ -22,6 +22,7 @@ int compare(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config, "study compare: --plan, --resume and --grow go with a study's file");
   std::cout << compare_text({.a = arguments.plain()[1],
                              .b = arguments.plain()[2],
+                             .outcome = arguments.has("--outcome") ? arguments.text("--outcome") : "",
                              .any_environment = arguments.has("--any-environment"),
                              .json = arguments.has("--json")});
   return 0;
@@ -32,7 +33,7 @@ int merge(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config,
                "study merge: needs the folders of two studies and one for both: drivetrain study merge A B --into C");
   if (arguments.has("--plan") || arguments.has("--resume") || arguments.has("--grow") || arguments.has("--json") ||
-      arguments.has("--any-environment"))
+      arguments.has("--any-environment") || arguments.has("--outcome"))
     throw fail(ErrorCode::config, "study merge: --into is its only option");
   std::cout << printable(merge_studies({arguments.plain()[1], arguments.plain()[2], arguments.text("--into")}));
   return 0;
@@ -43,7 +44,7 @@ int report(const cli::Arguments& arguments) {
   if (arguments.plain().size() != 2)
     throw fail(ErrorCode::config, "study report: needs the folder of a study: drivetrain study report FOLDER");
   if (arguments.has("--plan") || arguments.has("--resume") || arguments.has("--grow") || arguments.has("--json") ||
-      arguments.has("--any-environment") || arguments.has("--into"))
+      arguments.has("--any-environment") || arguments.has("--into") || arguments.has("--outcome"))
     throw fail(ErrorCode::config, "study report: --reference is its only option");
   const std::string& folder = arguments.plain()[1];
   StudyRecord study = records_of(read_ledger(folder), folder);
@@ -59,6 +60,7 @@ int run(const cli::Arguments& arguments) {
   if (arguments.plain().front() == "merge") return merge(arguments);
   if (arguments.has("--into")) throw fail(ErrorCode::config, "study: --into goes with merge");
   if (arguments.plain().front() == "compare") return compare(arguments);
+  if (arguments.has("--outcome")) throw fail(ErrorCode::config, "study: --outcome goes with compare");
   if (arguments.plain().size() > 1)
     throw fail(ErrorCode::config, "study: takes one file, found ", shown(arguments.plain()[1]), " too");
   if (arguments.has("--any-environment") || (arguments.has("--json") && !arguments.has("--plan")))
