@@ -7,31 +7,15 @@
 #include <utility>
 
 #include <drivetrain/error.h>
-#include <drivetrain/random.h>
 #include <drivetrain/weight_work.h>
+
+#include "block_parts.h"
 
 namespace drivetrain::fused_block {
 
-// What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those
-// before it.
-struct Activations {
-  bool pair = false;  // x came as {residual, delta}
-  double dropout = 0;
-  RandomKey key1, key2;  // of both hidden dropouts
-  ops::RotaryTable table;
-  AttentionArgs attention_args;
-  ops::Normed norm1, norm2;         // sums [B, S, D] always; y, if kept: what the layer behind wants for its backward
-  ops::Normed attn_norm, mlp_norm;  // without y
-  at::Tensor qkv;                   // of normed queries and keys, which are made of it again
-  ops::Heads heads;                 // kept without the attention's state
-  AttentionState attention;         // without q, k and v where qkv is kept
-  at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
-  at::Tensor fc, act;               // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
-};
-
-Kept::Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options) {
+Kept::Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options, bool chunks) {
   if (!recording) return;
-  const Keep core = keep("attn.core"), mlp = keep("mlp.act");
+  const Keep core = keep("attn.core"), mlp = chunks ? Keep::nothing : keep("mlp.act");
   by_layers = keep("norm") == Keep::all;
   norms = by_layers && !options.recompute_cheap;
   attention = core == Keep::all, heads = core != Keep::nothing;
@@ -39,28 +23,6 @@ Kept::Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options
 }
 
 namespace {
-
-constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
-constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
-
-at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
-
-// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
-// forward.
-enum class Replace { no, yes };
-
-// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;
-// `replaced` tells.
-at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace,
-                 bool* replaced = nullptr) {
-  at::Tensor kept;
-  const at::Tensor y = layer.apply(x, options, replace == Replace::yes ? &kept : nullptr);
-  if (replaced) *replaced = kept.defined();
-  if (kept.defined()) x = std::move(kept);
-  return y;
-}
-
-Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
 
 // What attention was given is made of qkv again. An attention that keeps something else in its place needs that.
 void drop_heads(Activations& a) {
@@ -99,10 +61,13 @@ std::optional<UnitKeeps> Block::keeps() const {
   const double fc = ops::is_gated(activation_) ? 2 * F : F;
   const double sums = spec_.parallel ? 1 : 2, norms = layers_.norm1.here + layers_.norm2.here,
                behind = layers_.attn_norm.here + layers_.mlp_norm.here;
-  const bool keeps_norms = !options_.recompute_cheap, keeps_act = !options_.recompute_cheap;
-  const double by_layers = D * static_cast<double>(layers_.qkv->keeps_input() + layers_.fc->keeps_input());
+  const bool keeps_norms = !options_.recompute_cheap, keeps_fc = !in_chunks();
+  const bool keeps_act = keeps_fc && !options_.recompute_cheap;
+  const double by_layers =
+      D * static_cast<double>(layers_.qkv->keeps_input() + (keeps_fc && layers_.fc->keeps_input()));
   UnitKeeps keeps;
-  keeps.all = {(sums + behind) * D + (keeps_norms ? norms * D : 0), 2 * (queries + keys) + fc + (keeps_act ? F : 0)};
+  keeps.all = {(sums + behind) * D + (keeps_norms ? norms * D : 0),
+               2 * (queries + keys) + (keeps_fc ? fc : 0) + (keeps_act ? F : 0)};
   keeps.inputs = {D, 0};  // the sum, as the runtime holds it
   keeps.regions = {{"norm", {keeps_norms ? norms * D : by_layers, 0}},
                    {"attn.core", {0, queries}},
@@ -115,7 +80,7 @@ std::optional<UnitKeeps> Block::keeps() const {
 Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const bool recording = at::GradMode::is_enabled();
   const at::AutoGradMode off(false);
-  const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_);
+  const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_, in_chunks());
   Activations a = begin(x, ctx);
   a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1);
   const at::Tensor branch = attention_forward(a, keep, ctx);
@@ -190,6 +155,7 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContex
 }
 
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
+  if (in_chunks()) return mlp_chunks_forward(a, keep);
   bool replaced = false;
   a.fc = apply(*layers_.fc, a.norm2.y, kBare, replace_if(keep.by_layers && keep.fc), &replaced);
   if (!keep.norms && !replaced) a.norm2.y.reset();
@@ -267,6 +233,7 @@ void Block::restore_attention(Activations& a) const {
 // dy of {s2, delta} -> gradient of s2, which is also that of s1 and of the attention's branch; of s1 alone in a
 // parallel block.
 at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const {
+  if (in_chunks()) return mlp_chunks_backward(dy, a, work);
   restore_mlp(a);
   at::Tensor dfc;
   {

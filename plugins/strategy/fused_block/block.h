@@ -28,7 +28,11 @@ namespace drivetrain::fused_block {
 // Beyond what the recompute policy says.
 struct BlockOptions {
   bool recompute_cheap = true;  // norms' outputs and activations are not kept
+  int64_t mlp_chunk = 0;        // positions whose MLP is computed at a time, and nothing of it kept; 0: all
 };
+
+// Whether the MLP of these layers may be computed for some positions alone. Adapters draw their dropout for all.
+bool may_be_cut(const BlockLayers& layers);
 
 struct Activations;
 
@@ -37,7 +41,7 @@ struct Kept {
   bool norms = false, heads = false, attention = false, fc = false, act = false;
   bool by_layers = false;  // what a layer keeps of a norm's output, which no cheap computation gives again
 
-  Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options);
+  Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options, bool chunks);
 };
 
 class Block : public Unit {
@@ -76,6 +80,10 @@ class Block : public Unit {
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;
   at::Tensor attention_backward(const at::Tensor& ds2, const at::Tensor& ds1, Activations& a, WeightWork& work) const;
+  // As mlp_forward and mlp_backward, BlockOptions::mlp_chunk positions at a time.
+  bool in_chunks() const { return options_.mlp_chunk > 0; }
+  at::Tensor mlp_chunks_forward(Activations& a, const Kept& keep) const;
+  at::Tensor mlp_chunks_backward(const Tensors& dy, Activations& a, WeightWork& work) const;
 
   const BlockSpec spec_;
   const BlockLayers layers_;

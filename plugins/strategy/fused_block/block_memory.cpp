@@ -3,6 +3,8 @@
 #include <drivetrain/toolkit/layers/layer_memory.h>
 #include <drivetrain/toolkit/units/memory_trace.h>
 
+#include <algorithm>
+
 #include "block.h"
 
 namespace drivetrain::fused_block {
@@ -41,7 +43,7 @@ AttentionShape attention_shape(const BlockSpec& spec, const VisitShape& s) {
 }  // namespace
 
 std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const KeepOfRegion& keep_of) const {
-  const Kept keep(keep_of, true, options_);
+  const Kept keep(keep_of, true, options_, in_chunks());
   const Sizes z(spec_, shape);
   const AttentionMemory attention = attention_->memory(attention_shape(spec_, shape));
   const double residual = z.residual(), heads = z.inside(z.qkv), fc = z.inside(z.first), act = z.inside(z.ffn);
@@ -82,20 +84,36 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     trace.take(residual).moment(before ? norm_backward : TensorSizes());
     if (!last) trace.free(residual, spec_.parallel ? 1 : 2).free(before ? statistics : TensorSizes());
   };
+  const auto mlp_chunks_backward = [&] {
+    const double share = std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens);
+    const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
+                 act_piece = share * act;
+    const double of_mlp = leave();
+    again_if(norm2 == 0);
+    trace.take(residual).take(piece).take(fc_piece);  // dy2, x, fc
+    trace.moment(lm::activation(shape, tokens, z.first, spec_.bias)).take(act_piece);
+    trace.take(piece).take(act_piece).moment(lm::weight_gradient(shape, tokens, z.hidden, z.ffn));  // ddelta, dact
+    trace.free(piece).free(act_piece).take(fc_piece);                                               // dfc
+    trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece).free(act_piece);
+    trace.take(piece).moment(lm::weight_gradient(shape, tokens, z.first, z.hidden));
+    trace.free(piece, 2).free(fc_piece).free(of_mlp).free(norm2 > 0 ? norm2 : before ? residual : 0);
+  };
+  const auto mlp_backward = [&] {
+    if (!keep.fc) {
+      again_if(true);
+      trace.take(fc);
+    }
+    if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
+    const double of_mlp = leave();
+    trace.take(act).moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
+    trace.take(fc).moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias));
+    trace.free(fc).free(act).free(of_mlp);
+    again_if(norm2 == 0 && keep.fc);
+    trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
+    trace.free(norm2 > 0 ? norm2 : before ? residual : 0).free(fc);
+  };
   trace.take(residual);  // dy
-  // mlp_backward
-  if (!keep.fc) {
-    again_if(true);
-    trace.take(fc);
-  }
-  if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
-  const double of_mlp = leave();
-  trace.take(act).moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
-  trace.take(fc).moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias));
-  trace.free(fc).free(act).free(of_mlp);
-  again_if(norm2 == 0 && keep.fc);
-  trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
-  trace.free(norm2 > 0 ? norm2 : before ? residual : 0).free(fc);
+  in_chunks() ? mlp_chunks_backward() : mlp_backward();
   norm_back(false);
   // attention_backward
   const double qkv = spec_.qk_norm ? heads : 0;  // of which normed queries and keys are made again

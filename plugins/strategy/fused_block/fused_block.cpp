@@ -15,7 +15,7 @@ using namespace drivetrain;
 
 // What the model asked for and got.
 struct BlockCounts {
-  int64_t taken = 0;
+  int64_t taken = 0, whole = 0;  // whole: of those taken, MLPs that mlp_chunk does not cut
   struct Left {
     std::string block, reason;
   };
@@ -41,7 +41,9 @@ class FusedLayers : public DecoratedLayers {
       return inner_->block(spec, layers, plain);
     }
     ++counts_->taken;
-    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options_);
+    fused_block::BlockOptions options = options_;
+    if (options.mlp_chunk > 0 && !fused_block::may_be_cut(*own)) options.mlp_chunk = 0, ++counts_->whole;
+    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options);
   }
 
  private:
@@ -63,14 +65,21 @@ class FusedBlock : public Strategy {
  public:
   using Options = fused_block::BlockOptions;
   static OptionTable options() {
-    return table<Options>().field("recompute_cheap", &Options::recompute_cheap,
-                                  "computes norms and activations again in backward: a third less activation memory");
+    return table<Options>()
+        .field("recompute_cheap", &Options::recompute_cheap,
+               "computes norms and activations again in backward: a third less activation memory")
+        .field("mlp_chunk", &Options::mlp_chunk,
+               "positions of a sequence whose MLP is computed at a time, forward and backward, for long sequences; 0: "
+               "all")
+        .at_least(0);
   }
   FusedBlock(const Options& options, const Services& services) : options_(options), services_(services) {}
 
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
     ctx.capturable();
+    if (training_ && options_.mlp_chunk > 0)
+      ctx.cost("the MLP's forward runs once more: with mlp_chunk nothing of it is kept for backward");
   }
 
   void build(Builder& builder) override {
@@ -86,6 +95,11 @@ class FusedBlock : public Strategy {
         level, all == 0
                    ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
                    : concat("strategy/fused_block: computes ", counts_->taken, " of ", all, " blocks"));
+    if (options_.mlp_chunk > 0 && counts_->whole + static_cast<int64_t>(counts_->left.size()) > 0)
+      services_.log.write(level, concat("strategy/fused_block: mlp_chunk changes nothing in ",
+                                        counts_->whole + static_cast<int64_t>(counts_->left.size()),
+                                        " blocks: those that are left to the model, and MLPs with adapters, whose "
+                                        "dropout is drawn for all positions"));
     if (counts_->left.empty()) return;
     const auto& first = counts_->left.front();
     const size_t more = counts_->left.size() - 1;

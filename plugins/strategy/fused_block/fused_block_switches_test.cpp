@@ -40,9 +40,12 @@ struct Passed {
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
 };
 
-Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, int64_t S = 5, bool cheap = false) {
+Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, int64_t S = 5, bool cheap = false,
+            int64_t chunk = 0) {
   const Host host;
-  const auto strategy = make_plugin<Strategy>(host, "fused_block", cheap ? "{}" : R"({"recompute_cheap": false})");
+  const auto strategy = make_plugin<Strategy>(
+      host, "fused_block",
+      concat(R"({"recompute_cheap": )", cheap ? "true" : "false", R"(, "mlp_chunk": )", chunk, "}"));
   const Mesh mesh({}, 0, 1, nullptr);
   const ModelFacts facts;
   Builder builder{nullptr, std::make_shared<FormulaAttention>(), mesh, facts};
@@ -141,11 +144,12 @@ const Switch kSwitches[] = {
      }},
 };
 
-void compare(const Switch& one, at::ScalarType dtype, Keep keep, double tolerance) {
-  SCOPED_TRACE(concat(one.name, ", ", c10::toString(dtype), ", keep ", static_cast<int>(keep)));
+void compare(const Switch& one, at::ScalarType dtype, Keep keep, double tolerance, int64_t chunk = 0) {
+  SCOPED_TRACE(concat(one.name, ", ", c10::toString(dtype), ", keep ", static_cast<int>(keep), ", chunk ", chunk));
   BlockSpec spec = llama();
   one.set(spec);
-  const Passed wanted = pass(spec, false, at::kDouble, Keep::all), found = pass(spec, true, dtype, keep);
+  const Passed wanted = pass(spec, false, at::kDouble, Keep::all),
+               found = pass(spec, true, dtype, keep, 5, false, chunk);
   ASSERT_FALSE(wanted.fused);
   ASSERT_TRUE(found.fused) << "left to the model";
   EXPECT_EQ(found.names, wanted.names);
@@ -159,6 +163,29 @@ void compare(const Switch& one, at::ScalarType dtype, Keep keep, double toleranc
 TEST(FusedBlockSwitches, each_gives_the_numbers_of_a_plain_block_whatever_is_kept) {
   for (const Switch& one : kSwitches)
     for (const Keep keep : {Keep::all, Keep::input, Keep::nothing}) compare(one, at::kDouble, keep, 1e-12);
+}
+
+// Chunks that do not divide the five positions, of one, and of more than there are.
+TEST(FusedBlockSwitches, each_gives_the_same_numbers_with_the_mlp_in_chunks) {
+  for (const Switch& one : kSwitches)
+    for (const int64_t chunk : {1, 2, 100})
+      for (const Keep keep : {Keep::all, Keep::nothing}) compare(one, at::kDouble, keep, 1e-12, chunk);
+}
+
+// The same products of the same rows: a chunk changes what weight gradients are summed in, and nothing before.
+TEST(FusedBlockSwitches, a_chunked_mlp_has_the_outputs_of_a_whole_one) {
+  for (const Switch& one : kSwitches) {
+    SCOPED_TRACE(one.name);
+    BlockSpec spec = llama();
+    one.set(spec);
+    const Passed whole = pass(spec, true, at::kFloat, Keep::all, 64, true);
+    const Passed chunked = pass(spec, true, at::kFloat, Keep::all, 64, true, 16);
+    EXPECT_LT(chunked.kept, whole.kept);
+    for (const auto& [name, tensor] : whole.tensors) {
+      const at::Tensor difference = (chunked.tensors.at(name) - tensor).abs();
+      EXPECT_LE(difference.max().item<double>(), 1e-5 * tensor.abs().max().item<double>()) << name;
+    }
+  }
 }
 
 // Other code: kernels in place of LibTorch's operators.
@@ -186,6 +213,8 @@ TEST(FusedBlockSwitches, blocks_keep_the_bytes_that_they_tell_the_plan) {
       one.set(spec);
       const Passed found = pass(spec, true, at::kFloat, Keep::all, 64, cheap);
       EXPECT_NEAR(found.kept, found.told, 0.03 * found.told);
+      const Passed chunked = pass(spec, true, at::kFloat, Keep::all, 64, cheap, 16);
+      EXPECT_NEAR(chunked.kept, chunked.told, 0.03 * found.told) << "with the MLP in chunks";
     }
 }
 

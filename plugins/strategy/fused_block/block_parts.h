@@ -1,0 +1,51 @@
+// What the files of a block's code share: its activations, and the first half of a layer. Main thread.
+#pragma once
+
+#include <utility>
+
+#include <drivetrain/random.h>
+
+#include "block.h"
+
+namespace drivetrain::fused_block {
+
+// What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those
+// before it.
+struct Activations {
+  bool pair = false;  // x came as {residual, delta}
+  double dropout = 0;
+  RandomKey key1, key2;  // of both hidden dropouts
+  ops::RotaryTable table;
+  AttentionArgs attention_args;
+  ops::Normed norm1, norm2;         // sums [B, S, D] always; y, if kept: what the layer behind wants for its backward
+  ops::Normed attn_norm, mlp_norm;  // without y
+  at::Tensor qkv;                   // of normed queries and keys, which are made of it again
+  ops::Heads heads;                 // kept without the attention's state
+  AttentionState attention;         // without q, k and v where qkv is kept
+  at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
+  at::Tensor fc, act;               // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
+};
+
+constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
+constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
+
+inline at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
+
+// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
+// forward.
+enum class Replace { no, yes };
+
+// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;
+// `replaced` tells.
+inline at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace,
+                        bool* replaced = nullptr) {
+  at::Tensor kept;
+  const at::Tensor y = layer.apply(x, options, replace == Replace::yes ? &kept : nullptr);
+  if (replaced) *replaced = kept.defined();
+  if (kept.defined()) x = std::move(kept);
+  return y;
+}
+
+inline Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
+
+}  // namespace drivetrain::fused_block
