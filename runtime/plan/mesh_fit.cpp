@@ -1,8 +1,15 @@
 #include "plan/mesh_fit.h"
 
+#include <limits>
+
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
+
+int64_t times(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
+}
 
 MeshFit::MeshFit(const std::vector<PlanRecord::Claim>& claims, int64_t world_size)
     : claims_(claims), world_(world_size) {
@@ -10,7 +17,7 @@ MeshFit::MeshFit(const std::vector<PlanRecord::Claim>& claims, int64_t world_siz
     if (claim.size == PlanContext::kRest)
       has_rest_ = true;
     else
-      fixed_ *= claim.size;
+      fixed_ = times(fixed_, claim.size);
   }
 }
 

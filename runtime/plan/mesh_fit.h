@@ -8,6 +8,9 @@
 
 namespace drivetrain {
 
+// The largest number for a product that is larger.
+int64_t times(int64_t a, int64_t b);
+
 class MeshFit {
  public:
   // At most one claim takes the rest.

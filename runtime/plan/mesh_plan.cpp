@@ -140,9 +140,9 @@ int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
   std::vector<std::string> taken;
   for (const Claim& claim : context.claims()) {
     if (is_of_kind(claim.by, DataParallel::kKind) || claim.size == PlanContext::kRest) continue;
-    fixed *= claim.size;
-    if (claim.joins_gradients()) joined *= claim.size;
-    if (claim.reads == PlanContext::Reads::other_positions) positions *= claim.size;
+    fixed = times(fixed, claim.size);
+    if (claim.joins_gradients()) joined = times(joined, claim.size);
+    if (claim.reads == PlanContext::Reads::other_positions) positions = times(positions, claim.size);
     if (claim.size > 1) taken.push_back(concat(claim.axis, " ", claim.size));
   }
   run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;

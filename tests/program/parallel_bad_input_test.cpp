@@ -66,6 +66,15 @@ TEST_F(Parallel, a_world_that_the_axes_do_not_explain_gets_every_reading) {
                          "could be 1, 3", "launch -n 4 or 8"});
 }
 
+TEST_F(Parallel, more_ranks_than_any_run_has_are_refused_with_the_key) {
+  expect_refused("config check tiny.json --set tensor_parallel.size=1e12", 2,
+                 {"--set #1", "tensor_parallel.size is 1e+12", "takes 0 to 1048576"});
+  expect_refused(R"(config check tiny.json --set 'expert_parallel={"enabled": true, "autoep_size": 1e12}')", 2,
+                 {"--set #1", "expert_parallel.autoep_size is 1e+12", "takes 1 to 1048576"});
+  expect_refused("config check tiny.json" + stages(3) + context("ring", 1000000000), 2,
+                 {"does not divide the world of 1 rank", "1000000000"});
+}
+
 TEST_F(Parallel, a_name_in_mesh_order_that_nobody_claims_is_refused_with_those_there_are) {
   expect_launch_refused(2, tensor(2) + set(R"(mesh_order=["dp", "pp"])"),
                         {"mesh_order names the axis pp", "claimed are ", "tp"});

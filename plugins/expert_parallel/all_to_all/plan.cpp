@@ -11,6 +11,8 @@ namespace {
 
 using Options = AllToAllOptions;
 
+constexpr int64_t kMostRanks = 1 << 20;  // of a run
+
 // Keys by which DeepSpeed rewrites a model. `why` begins a sentence in the option's help and in the plan.
 struct Key {
   const char* name;
@@ -76,7 +78,7 @@ OptionTable option_table() {
   table.field("size", &Options::size, "ranks over which the experts of every layer are split; 1: off")
       .alias("autoep_size")
       .alias("expert_model_parallel_size")
-      .at_least(1);
+      .range(1, kMostRanks);
   table
       .field("imbalance_factor", &Options::imbalance_factor,
              "for the plan of memory: rows that the fullest rank gets, over those of equal loads; a run takes any")

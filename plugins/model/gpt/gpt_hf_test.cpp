@@ -131,6 +131,19 @@ TEST(GptFromFolder, a_folder_that_is_none_is_refused) {
   EXPECT_NE(error_of([&] { gpt_from(empty.path()); }).find("which has no config.json"), std::string::npos);
 }
 
+// As transformers 5 holds them in memory.
+TEST(GptFromFolder, experts_that_are_stacked_in_one_tensor_are_named) {
+  const Value config = read_json_file(kGolden + "/families/qwen3_moe/config.json");
+  const auto text = [&](const std::vector<std::string>& tensors) {
+    return error_of([&] { gpt::parse_config(config, "F/config.json", nullptr, tensors); });
+  };
+  const std::string stacked = text({"model.embed_tokens.weight", "model.layers.1.mlp.experts.down_proj"});
+  for (const char* part : {"F/config.json", "\"model.layers.1.mlp.experts.down_proj\"", "stacked in one tensor",
+                           "model.layers.{}.mlp.experts.{}.gate_proj.weight", "save_pretrained"})
+    EXPECT_NE(stacked.find(part), std::string::npos) << part << " in: " << stacked;
+  EXPECT_EQ(text({"model.layers.1.mlp.experts.0.down_proj.weight"}), "");
+}
+
 TEST(GptExport, a_folder_of_ours_keeps_the_keys_of_its_origin) {
   for (const char* family : {"gpt2_tiny", "llama_tiny"}) {
     Value written = gpt_from(kGolden + "/" + family + "/model")->weight_rules("hf").config;

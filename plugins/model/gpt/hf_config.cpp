@@ -4,6 +4,7 @@
 #include <drivetrain/safetensors.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -86,6 +87,25 @@ std::vector<std::string> tensors_in(const std::string& folder) {
   return names;
 }
 
+// Experts of a layer in one tensor [experts, ...]: so transformers 5 has them in memory, and no file of a family.
+void refuse_stacked_experts(const Family& family, const std::vector<std::string>& tensors, const std::string& path) {
+  constexpr std::string_view kExperts = ".experts.";
+  const auto* const experts = family.find_tensor("block.{}.mlp.experts.fc");
+  if (!experts) return;
+  const std::string* stacked = nullptr;
+  for (const std::string& tensor : tensors) {
+    const size_t at = tensor.find(kExperts);
+    if (at == std::string::npos) continue;
+    if (std::isdigit(static_cast<unsigned char>(tensor[at + kExperts.size()]))) return;
+    stacked = stacked ? stacked : &tensor;
+  }
+  if (stacked)
+    throw fail(ErrorCode::config, "model/gpt: ", path, ": the folder has \"", *stacked, "\", the experts of a layer ",
+               "stacked in one tensor, as transformers 5 holds them in memory; a tensor for each expert was wanted (",
+               experts->front().name, ".weight: layer, expert)\n   load the folder with transformers and call ",
+               "save_pretrained(FOLDER), which writes them so");
+}
+
 FamilyPtr family_in(const Value& config, const std::string& path, const std::vector<std::string>& tensors) {
   const Value* const type = config.find("model_type");
   const std::string name = type && type->is_string() ? type->as_string() : "";
@@ -139,6 +159,7 @@ std::optional<FolderConfig> read_folder(const std::string& folder, const FamilyP
 FolderConfig parse_config(const Value& config, const std::string& path, const FamilyPtr& family,
                           const std::vector<std::string>& tensors) {
   FolderConfig result{path, config, family ? family : family_in(config, path, tensors), {}, {}, {}};
+  refuse_stacked_experts(*result.family, tensors, path);
   const HfReader reader(result.config, path, *result.family);
   Value options = reader.options();
   read_layers(reader, options);

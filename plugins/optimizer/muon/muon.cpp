@@ -43,7 +43,6 @@ class Muon : public Optimizer {
 
   Muon(const Options& options, const Services& services)
       : options_(options), services_(services), how_(options.newton_schulz()) {
-    muon::check(options);
     if (!services.plugins) throw fail(ErrorCode::internal, "optimizer/muon needs the plugins of the run");
     rest_ = services.plugins->create<Optimizer>(muon::rest(options));
     if (!options.adam_w_mode)

@@ -295,6 +295,16 @@ TEST_F(MuonTest, refuses_what_it_does_not_do) {
   EXPECT_NE(refusal(R"({"max_grad_norm": 1})").find("use gradient_clipping"), std::string::npos);
   EXPECT_NE(refusal(R"({"rest": "sgd", "betas": [0.8, 0.9]})").find("betas is a key of adamw, and rest is sgd; remove"),
             std::string::npos);
+  const auto rest = [](const char* params) {
+    return concat(R"({"rest": {"type": "adamw", "params": {)", params, "}}");
+  };
+  for (const auto& [options, says] :
+       {std::pair{rest(R"("lr": 1e-3)") + R"(, "adam_lr": 3e-4})", "adam_lr is 3e-04 and rest.params.lr is 0.001"},
+        {rest(R"("betas": [0.9, 0.99])") + R"(, "betas": [0.8, 0.9]})", "betas is [0.8,0.9] and rest.params.betas is"},
+        {rest(R"("eps": 1e-8)") + R"(, "eps": 1e-9})", "eps is 1e-09 and rest.params.eps is 1e-08"}})
+    EXPECT_NE(refusal(options).find(says), std::string::npos) << refusal(options);
+  EXPECT_EQ(refusal(rest(R"("lr": 3e-4)") + R"(, "adam_lr": 3e-4})"), "");
+  EXPECT_EQ(refusal(rest(R"("betas": [0.9, 0.99])") + "}"), "");
   make(R"({"adam_w_mode": false})");
   ASSERT_FALSE(host.log.warnings.empty());
   EXPECT_NE(host.log.warnings[0].find("adam_w_mode = false has no effect"), std::string::npos);

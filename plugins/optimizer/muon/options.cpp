@@ -6,6 +6,44 @@
 #include <drivetrain/error.h>
 
 namespace drivetrain::muon {
+namespace {
+
+// What stands here for the other parameters, and otherwise in rest.params.
+void check_rest(const Options& options, const Options& plain) {
+  const auto refuse = [&](const char* key, bool given, const char* inside, const Value& here) {
+    const Value* const there = options.rest.params.find(inside);
+    if (given && there && !(*there == here) && !(there->is_number() && there->as_double() == here.as_double()))
+      throw fail(ErrorCode::config, "optimizer/muon: ", key, " is ", here.to_json(), " and rest.params.", inside,
+                 " is ", there->to_json(), ", which mean the same; remove one of them");
+  };
+  refuse("adam_lr", options.adam_lr.has_value(), "lr", options.adam_lr ? Value(*options.adam_lr) : Value());
+  refuse("betas", options.betas != plain.betas, "betas",
+         Value(Value::Array(options.betas.begin(), options.betas.end())));
+  refuse("eps", options.eps != plain.eps, "eps", options.eps);
+  refuse("bias_correction", options.bias_correction != plain.bias_correction, "bias_correction",
+         options.bias_correction);
+}
+
+void check(const Options& options) {
+  if (options.momentum >= 1)
+    throw fail(ErrorCode::config, "optimizer/muon: momentum must be below 1; found ", options.momentum);
+  if (options.amsgrad) throw fail(ErrorCode::config, "optimizer/muon: amsgrad is not in this version; remove it");
+  if (!options.fp32_optimizer_states)
+    throw fail(ErrorCode::config, "optimizer/muon: fp32_optimizer_states = false is not in this version; remove it");
+  const Options plain;
+  check_rest(options, plain);
+  if (options.rest.type == plain.rest.type) return;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given)
+      throw fail(ErrorCode::config, "optimizer/muon: ", key, " is a key of ", plain.rest.type, ", and rest is ",
+                 options.rest.type, "; remove it, or set what that optimizer has in rest.params");
+  };
+  refuse("betas", options.betas != plain.betas);
+  refuse("eps", options.eps != plain.eps);
+  refuse("bias_correction", options.bias_correction != plain.bias_correction);
+}
+
+}  // namespace
 
 OptionTable option_table() {
   TableBuilder<Options> t;
@@ -42,26 +80,10 @@ OptionTable option_table() {
   t.field("amsgrad", &Options::amsgrad, "only false");
   t.field("torch_adam", &Options::torch_adam, "accepted for DeepSpeed's sake, without effect");
   t.field("fp32_optimizer_states", &Options::fp32_optimizer_states, "only true: momentum and moments are float32");
+  t.refused("reduce_scatter", "it stands in the section zero_optimization, and changes nothing here");
   t.refused("max_grad_norm", "use gradient_clipping at the top level of the file");
+  t.finish([](Options& options) { check(options); });
   return t;
-}
-
-void check(const Options& options) {
-  if (options.momentum >= 1)
-    throw fail(ErrorCode::config, "optimizer/muon: momentum must be below 1; found ", options.momentum);
-  if (options.amsgrad) throw fail(ErrorCode::config, "optimizer/muon: amsgrad is not in this version; remove it");
-  if (!options.fp32_optimizer_states)
-    throw fail(ErrorCode::config, "optimizer/muon: fp32_optimizer_states = false is not in this version; remove it");
-  const Options plain;
-  if (options.rest.type == plain.rest.type) return;
-  const auto refuse = [&](const char* key, bool given) {
-    if (given)
-      throw fail(ErrorCode::config, "optimizer/muon: ", key, " is a key of ", plain.rest.type, ", and rest is ",
-                 options.rest.type, "; remove it, or set what that optimizer has in rest.params");
-  };
-  refuse("betas", options.betas != plain.betas);
-  refuse("eps", options.eps != plain.eps);
-  refuse("bias_correction", options.bias_correction != plain.bias_correction);
 }
 
 PluginChoice rest(const Options& options) {

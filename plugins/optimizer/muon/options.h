@@ -32,9 +32,8 @@ struct Options : WeightDecay {
   double scale(int64_t rows, int64_t columns) const;
 };
 
+// Refuses values that fit no table, and those that contradict each other.
 OptionTable option_table();
-// Throws Error(config) for values that fit no table.
-void check(const Options& options);
 // The optimizer of all other parameters, with what its own params leave open from this table.
 PluginChoice rest(const Options& options);
 

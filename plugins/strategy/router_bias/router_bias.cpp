@@ -128,6 +128,16 @@ class RouterBiases : public Strategy {
     for (const Balanced& router : *routers_) router.bias->counts_E.zero_();
   }
 
+  // Called where weights are written: folders of weights hold parameters, and no family here has a tensor for biases.
+  at::Tensor merge(const Param& param, const at::Tensor& value, const WholeParam&) const override {
+    if (param.role == ParamRole::router && options_.update_rate != 0 && services_.rank == 0 &&
+        !std::exchange(told_, true))
+      services_.log.warning(
+          "strategy/router_bias: folders of weights have no place for the biases of the routers: a model that is read "
+          "from one chooses its experts without them. Checkpoints have them");
+    return value;
+  }
+
   void state(StateVisitor& visitor) override {
     for (const Balanced& router : *routers_)
       visitor.tensor(router.name + ".bias", router.bias->bias_E, Layout::whole({router.bias->bias_E.numel()}));
@@ -154,6 +164,7 @@ class RouterBiases : public Strategy {
   const std::shared_ptr<BalancedRouters> routers_ = std::make_shared<BalancedRouters>();
   TokenSums sums_;
   bool in_step_ = false, updated_ = false;
+  mutable bool told_ = false;
 };
 
 }  // namespace

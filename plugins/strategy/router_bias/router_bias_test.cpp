@@ -219,6 +219,22 @@ TEST(RouterBias, refuses_what_it_cannot_do) {
   EXPECT_NE(planned(mixture).no_effects().at(0).text.find("router_forced_balance"), std::string::npos);
 }
 
+TEST(RouterBias, says_once_that_files_of_weights_lack_the_biases) {
+  Host host;
+  Param matrix("block.0.mlp.fc.weight", Layout::whole({2, 2}), InitRule::zeros());
+  Param router("block.0.mlp.router.weight", Layout::whole({2, 2}), InitRule::zeros());
+  router.role = ParamRole::router;
+  const at::Tensor value = at::full({2, 2}, 3.0);
+  for (const auto& [rate, rank, lines] : {std::tuple{"0.5", 0, 1u}, {"0.5", 1, 0u}, {"0", 0, 0u}}) {
+    host.services.rank = rank, host.log.warnings.clear();
+    const auto strategy = make_plugin<Strategy>(host, "router_bias", concat(R"({"update_rate": )", rate, "}"));
+    (void)strategy->merge(matrix, value, {});
+    EXPECT_TRUE(host.log.warnings.empty());
+    for (int again = 0; again < 2; ++again) EXPECT_TRUE(at::equal(strategy->merge(router, value, {}), value));
+    EXPECT_EQ(host.log.warnings.size(), lines) << rate << " on rank " << rank;
+  }
+}
+
 // Every rank adds 2^rank, so the sum says who was added, and how often.
 TEST(RouterBias, every_rank_with_other_tokens_counts_once) {
   const std::vector<Axis> axes = {{"tp", 2, 0, false}, {"cp", 2, 0, true}, {"ep", 2, 0, true}, {"pp", 2, 0, false}};

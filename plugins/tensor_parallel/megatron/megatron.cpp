@@ -32,10 +32,12 @@ void mark_untold(const UnitList& units) {
   }
 }
 
+constexpr int64_t kMostRanks = 1 << 20;  // of a run
+
 OptionTable tp_table() {
   return table<AutoTp>()
       .field("tp_size", &AutoTp::tp_size, "size under its second name in DeepSpeed")
-      .at_least(0)
+      .range(0, kMostRanks)
       .field("tp_grain_size", &AutoTp::tp_grain_size, "without effect: see make_vocab_size_divisible_by")
       .at_least(1);
 }
@@ -56,7 +58,7 @@ class Megatron : public TensorParallel {
         .field("size", &Options::size, "ranks that share every layer; 1 or 0: off")
         .alias("autotp_size")
         .alias("tensor_model_parallel_size")
-        .at_least(0)
+        .range(0, kMostRanks)
         .field("sequence_parallel", &Options::sequence_parallel,
                "what lies between the cut layers is cut by positions: less activation memory, the same traffic")
         .field("keep_gathered", &Options::keep_gathered,

@@ -257,8 +257,8 @@ void check_16_bits(const Subject& subject) {
   }
 }
 
-// Every parameter in one rule; its rows are those of its parts, and no two share a row of a foreign tensor. Of rows that
-// a tensor may lack all parts of it say the same.
+// Every parameter in one rule; its rows are those of its parts, and no two share a row of a foreign tensor. Of rows
+// that a tensor may lack all parts of it say the same.
 void check_weight_rules(const Subject& subject) {
   const Chain chain(subject);
   const WeightRules rules = chain.model->weight_rules("hf");

@@ -5,6 +5,9 @@
 namespace drivetrain {
 namespace {
 
+// No run has more. Sizes that make more are told where they do not fit the ranks that there are.
+constexpr int64_t kMostRanks = 1 << 20;
+
 int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
                       const Services& services) {
   std::vector<std::pair<std::string, std::shared_ptr<Plugin>>> plugins;
@@ -34,7 +37,8 @@ int64_t min_world_size(const RunSettings& settings, const std::vector<ChosenPlug
   const Services services{
       *setup.log, *setup.store, 0, 1, 0, 1, at::Device(at::kCPU), static_cast<uint64_t>(settings.seed), {}, nullptr};
   try {
-    return claimed_ranks(settings, chosen, registry, services);
+    const int64_t ranks = claimed_ranks(settings, chosen, registry, services);
+    return ranks <= kMostRanks ? ranks : 1;
   } catch (const Error&) {
     return 1;
   }
