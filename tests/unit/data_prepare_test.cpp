@@ -166,6 +166,7 @@ TEST_F(DataPrepare, inputs_that_are_not_there_are_named) {
   };
   EXPECT_NE(refusal(folder_ / "none*").find("there is no such file"), std::string::npos);
   EXPECT_NE(refusal(write("a.jsonl.xz", "x")).find(".xz"), std::string::npos);
+  EXPECT_NE(refusal(write("a.parquet", "x")).find("`tools/table_to_jsonl "), std::string::npos);
   EXPECT_NE(refusal(write("empty.txt", "")).find("no document"), std::string::npos);
   const std::string bad = write("c.txt", "c");
   EXPECT_NE(error_of([&] { prepare(request("y", {bad}), tokenizer(99, 50), host_.log); }).find("the id 149"),

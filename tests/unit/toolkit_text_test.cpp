@@ -134,10 +134,10 @@ TEST(JsonLine, what_is_used_has_one_meaning) {
 
 TEST(PackedFile, is_refused_with_what_it_is_and_the_way_to_unpack_it) {
   const std::pair<std::string, const char*> files[] = {
-      {"\x1f\x8b\x08", "gzip -dk d/x.jsonl"},   {"\x28\xb5\x2f\xfd$", "zstd -d d/x.jsonl"},
-      {"PK\x03\x04", "unzip d/x.jsonl"},        {std::string("\xfd\x37zXZ\0\0\0", 8), "xz -dk d/x.jsonl"},
-      {"BZh9", "bzip2 -dk d/x.jsonl"},          {"PAR1", "read_parquet(\"d/x.jsonl\")"},
-      {"ARROW1", "read_feather(\"d/x.jsonl\")"}};
+      {"\x1f\x8b\x08", "gzip -dk d/x.jsonl"},    {"\x28\xb5\x2f\xfd$", "zstd -d d/x.jsonl"},
+      {"PK\x03\x04", "unzip d/x.jsonl"},         {std::string("\xfd\x37zXZ\0\0\0", 8), "xz -dk d/x.jsonl"},
+      {"BZh9", "bzip2 -dk d/x.jsonl"},           {"PAR1", "read_parquet(\"d/x.jsonl\")"},
+      {"ARROW1", "read_feather(\"d/x.jsonl\")"}, {"PAR1", "`tools/table_to_jsonl d/x.jsonl`"}};
   for (const auto& [begin, advice] : files) {
     try {
       refuse_packed(begin, "dataset/x", "d/x.jsonl");

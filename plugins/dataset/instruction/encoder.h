@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <drivetrain/tokenizer.h>
+#include <drivetrain/toolkit/chat/template_text.h>
 
 #include "chat_template.h"
 #include "conversation.h"
-#include "template_text.h"
 
 namespace drivetrain::instruction {
 

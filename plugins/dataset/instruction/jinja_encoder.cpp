@@ -5,7 +5,7 @@
 
 #include <drivetrain/error.h>
 
-#include "template_text.h"
+#include "learned_tokens.h"
 
 namespace drivetrain::instruction {
 namespace {
@@ -14,26 +14,6 @@ drivetrain::ChatTemplate read(const NamedTemplate& from) { return {from.text, fr
 
 const NamedTemplate& chosen(const FolderTemplates& templates, const std::string& name, bool with_tools) {
   return name.empty() ? templates.choose(with_tools) : templates.named(name);
-}
-
-// Where each token ends in the text, by what it adds to the token before it; nothing if the tokens do not give the text
-// back, as behind a normaliser.
-std::optional<std::vector<size_t>> ends_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
-                                           std::string_view text) {
-  std::vector<size_t> ends;
-  std::string alone, both;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    alone.clear(), both.clear();
-    if (i > 0) tokenizer.decode({&ids[i - 1], 1}, alone);
-    tokenizer.decode({&ids[i > 0 ? i - 1 : 0], i > 0 ? size_t{2} : size_t{1}}, both);
-    const size_t begin = ends.empty() ? 0 : ends.back();
-    if (!both.starts_with(alone)) return std::nullopt;
-    const std::string_view piece = std::string_view(both).substr(alone.size());
-    if (!text.substr(begin).starts_with(piece)) return std::nullopt;
-    ends.push_back(begin + piece.size());
-  }
-  if (!text.empty() && (ends.empty() || ends.back() != text.size())) return std::nullopt;
-  return ends;
 }
 
 }  // namespace
@@ -165,16 +145,11 @@ Encoded JinjaEncoder::in_pieces(const std::string& text, const Spans& learned) c
 
 Encoded JinjaEncoder::tokens_of(const std::string& text, const Spans& learned) const {
   UnknownMarks unknown;
-  Encoded encoded{encode_template_text(tokenizer_, text, unknown), {}};
-  const auto ends = ends_of(tokenizer_, encoded.tokens, text);
-  if (!ends) return in_pieces(text, learned);
-  encoded.learned.resize(encoded.tokens.size(), false);
-  size_t begin = 0;
-  for (size_t i = 0; i < ends->size(); begin = (*ends)[i++])
-    encoded.learned[i] = std::any_of(learned.begin(), learned.end(), [&](const RenderedChat::Span& span) {
-      return begin < span.end && (*ends)[i] > span.begin;
-    });
-  return encoded;
+  bool hidden = false;
+  std::vector<int32_t> ids = encode_template_text(tokenizer_, text, unknown, &hidden);
+  auto in_spans = hidden ? std::nullopt : tokens_in_spans(tokenizer_, ids, text, learned);
+  if (!in_spans) return in_pieces(text, learned);
+  return {std::move(ids), std::move(*in_spans)};
 }
 
 Encoded JinjaEncoder::encode(const Conversation& conversation) const {

@@ -90,7 +90,8 @@ TEST(JinjaEncoder, keys_say_which_answers_are_learned) {
 TEST(JinjaEncoder, gives_tools_and_calls_to_a_template_that_reads_them) {
   const std::string line = R"({"tools": [{"n": 1}], "messages": [{"role": "user", "content": "a", "name": "x"},
     {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 4}"}}]}]})";
-  EXPECT_EQ(encoded(encoder(kTools), line).first, "[{\"n\": 1}]uaaNone5") << "arguments are an object, not its text";
+  EXPECT_EQ(encoded(encoder(kTools), line).first, "[{\"n\": 1}]uaa5")
+      << "arguments are an object, not its text, and content that is null is not there";
   EXPECT_EQ(parsed(encoder(kTools), line).unread, std::vector<std::string>{"messages[].name"});
   const std::string plain = R"({"tools": [{"n": 1}], "messages": [{"role": "user", "content": "a"},
     {"role": "assistant", "content": "b", "tool_calls": [1]}]})";

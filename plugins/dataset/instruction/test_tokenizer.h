@@ -33,9 +33,11 @@ class MarkedBytes : public Tokenizer {
     }
   }
   void decode(std::span<const int32_t> ids, std::string& text) const override {
-    text += text_of({ids.begin(), ids.end()});
+    std::vector<int64_t> written(ids.begin(), ids.end());
+    std::erase(written, 260);
+    text += text_of(written);
   }
-  // </s>, 260, is found in no text, as SentencePiece has it.
+  // </s>, 260, is found in no text and decodes to nothing, as SentencePiece has it.
   std::optional<int32_t> id_of(std::string_view token) const override {
     for (size_t i = 0; i < std::size(kMarks); ++i)
       if (token == kMarks[i]) return 256 + static_cast<int32_t>(i);

@@ -45,24 +45,32 @@ std::vector<Value> steps_of(const Value& section, const char* key) {
 
 // A blank in front, then ▁ for all of them.
 void read_normalizer(const Value& section, Blanks& blanks, const std::string& where) {
-  constexpr const char* kKnown = "Prepend of \u2581 and Replace of a blank by \u2581, in this order";
+  constexpr const char* kKnown = "Replace of a blank by \u2581, and before it Prepend of \u2581";
   std::vector<Value> steps = steps_of(section, "normalizers");
   if (steps.empty()) return;
   if (!is_replace(steps.back(), " ", kBlank)) throw unknown(where, section, kKnown);
   steps.pop_back();
-  if (steps.empty()) throw unknown(where, section, kKnown);
+  blanks.by_normalizer = true;
+  if (steps.empty()) return;
   if (steps.size() > 1 || !is(steps[0], "type", "Prepend") || !is(steps[0], "prepend", std::string(kBlank)))
     throw unknown(where, section, kKnown);
-  blanks.in_front = Blanks::InFront::normalized;
+  blanks.in_front = Blanks::InFront::each;
+}
+
+// Gemma's: a cut behind every blank, of which the normalizer leaves none.
+bool cuts_at_blanks(const Value& section) {
+  const Value* const pattern = section.find("pattern");
+  return is(section, "type", "Split") && pattern && is(*pattern, "String", " ");
 }
 
 // Files of before version 0.15 of the library have add_prefix_space instead of prepend_scheme, and always split.
 void read_pre_tokenizer_of_blanks(const Value& section, Blanks& blanks, const std::string& where) {
+  if (blanks.by_normalizer && cuts_at_blanks(section)) return;
   if (!is(section, "type", "Metaspace")) throw unknown(where, section, "Metaspace");
   refuse_other_keys(section, {"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"}, where);
   if (!is(section, "replacement", std::string(kBlank))) throw unknown(where, section, "the replacement \u2581");
-  if (blanks.in_front == Blanks::InFront::normalized)
-    throw unknown(where, section, "one of both, Metaspace or a normalizer with Prepend");
+  if (blanks.by_normalizer)
+    throw unknown(where, section, "one of both, Metaspace or a normalizer that replaces blanks");
   const Value* const scheme = section.find("prepend_scheme");
   if (!scheme || *scheme == Value("always"))
     blanks.in_front = Blanks::InFront::each;
@@ -89,12 +97,12 @@ bool is_section(const Value* section) { return section && !section->is_null(); }
 }  // namespace
 
 std::string_view Blanks::normalized(std::string_view text, std::string& buffer) const {
-  if (in_front != InFront::normalized || text.empty()) return text;
-  return with_blanks(text, true, buffer);
+  if (!by_normalizer || text.empty()) return text;
+  return with_blanks(text, in_front == InFront::each, buffer);
 }
 
 std::string_view Blanks::part(std::string_view text, bool begins, std::string& buffer) const {
-  if (in_front == InFront::normalized) return text;
+  if (by_normalizer) return text;
   const bool wanted = in_front == InFront::each || (in_front == InFront::first && begins);
   const bool has = text.starts_with(' ') || text.starts_with(kBlank);
   return with_blanks(text, wanted && !has, buffer);
@@ -105,7 +113,7 @@ Blanks read_blanks(const Value* normalizer, const Value* pre_tokenizer, const Va
   Blanks blanks;
   if (is_section(normalizer)) read_normalizer(*normalizer, blanks, where + ": normalizer");
   if (is_section(pre_tokenizer)) read_pre_tokenizer_of_blanks(*pre_tokenizer, blanks, where + ": pre_tokenizer");
-  if (!is_section(pre_tokenizer) && blanks.in_front != Blanks::InFront::normalized)
+  if (!is_section(pre_tokenizer) && !blanks.by_normalizer)
     throw fail(ErrorCode::config, where, ": has byte_fallback and neither a pre_tokenizer Metaspace nor a normalizer ",
                "that makes \u2581 of blanks; other vocabularies of characters are not known in this version");
   if (is_section(decoder)) read_decoder(*decoder, blanks, where + ": decoder");

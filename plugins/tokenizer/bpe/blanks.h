@@ -18,13 +18,13 @@ namespace drivetrain::bpe {
 struct Blanks {
   enum class InFront {
     no,
-    first,      // of a text that does not begin with an added token, and with no blank
-    each,       // of all between added tokens that does not begin with a blank
-    normalized  // of all between added tokens, by the normalizer, which is before tokens are looked for in it
+    first,  // of a text that does not begin with an added token, and with no blank
+    each,   // of all between added tokens; where the pre-tokenizer does it, only of what does not begin with a blank
   };
   InFront in_front = InFront::no;
-  bool split = false;         // every ▁ begins a piece
-  bool strips_first = false;  // decoding drops the blank in front
+  bool by_normalizer = false;  // before tokens that are `normalized` are looked for
+  bool split = false;          // every ▁ begins a piece
+  bool strips_first = false;   // decoding drops the blank in front
 
   // What the normalizer makes of a text.
   std::string_view normalized(std::string_view text, std::string& buffer) const;

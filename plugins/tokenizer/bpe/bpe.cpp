@@ -65,9 +65,7 @@ Kind kind_of(const std::string& path) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (has("\"pre_tokenizer\"") && has("\"ByteLevel\"") && has("\"merges\"")) return Kind::byte_level;
-  // What such a file was converted from says the same and comes first, where it is there.
-  if (has("\"<0x00>\"") && has("\"byte_fallback\"") && has("\"merges\""))
-    return is_file(fs::path(path).parent_path() / "tokenizer.model") ? Kind::none : Kind::byte_fallback;
+  if (has("\"<0x00>\"") && has("\"byte_fallback\"") && has("\"merges\"")) return Kind::byte_fallback;
   return path.ends_with("/tokenizer.json") && is_damaged(path) ? Kind::byte_level : Kind::none;
 }
 
@@ -102,9 +100,10 @@ class Bpe final : public Tokenizer {
       throw fail(ErrorCode::config, place,
                  ": holds neither tokenizer.json nor vocab.json with merges.txt nor encoder.json with vocab.bpe");
     const bool is_pair = files.json.empty();
-    FilesBeside beside = read_files_beside(fs::path(is_pair ? files.vocab : files.json).parent_path().string(),
-                                           is_pair ? std::span<const char* const>(kAllTokenKeys) : kKeysOfFacts);
+    FilesBeside beside =
+        read_files_beside(fs::path(is_pair ? files.vocab : files.json).parent_path().string(), kAllTokenKeys);
     Definition read = is_pair ? read_gpt2_files(files.vocab, files.merges, beside) : read_tokenizer_json(files.json);
+    if (!is_pair) read_tokens_beside(beside, read);
     facts_.files = read.files;
     const std::vector<std::string> first = std::move(read.first);
     const bool takes_spaces =

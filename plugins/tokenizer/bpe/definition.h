@@ -25,7 +25,8 @@ struct Definition {
   std::vector<Cut> cuts;
   std::optional<Blanks> blanks;  // then tokens are spelled in characters, not in bytes
   std::vector<AddedToken> added;
-  std::vector<std::string> first;  // special tokens that the files put in front of every text
+  std::vector<std::string> first;                     // special tokens that the files put in front of every text
+  std::optional<bool> blank_in_front = std::nullopt;  // as a pre-tokenizer says that is ByteLevel and nothing else
 };
 
 // Hugging Face's tokenizer.json. Error(config) naming what it has and this version does not know.
@@ -33,6 +34,10 @@ Definition read_tokenizer_json(const std::string& path);
 // GPT-2's pair of files. `beside` says which special tokens are found in texts; names that its class has and no file
 // says are added to it. Error(config) if it or the vocabulary is of another family that has such files.
 Definition read_gpt2_files(const std::string& vocab, const std::string& merges, FilesBeside& beside);
+
+// Adds what the files beside a tokenizer.json say of its tokens. Error(config) for ids that do not fit and for settings
+// that change texts in ways that are not known here.
+void read_tokens_beside(FilesBeside& beside, Definition& definition);
 
 // Its parts. `where`: for messages.
 std::vector<Cut> read_pre_tokenizer(const Value& section, const std::string& where);

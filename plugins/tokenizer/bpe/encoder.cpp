@@ -46,7 +46,7 @@ Encoder::Encoder(Definition definition)
     : added_(std::move(definition.added)),
       nfc_(definition.nfc),
       blanks_(definition.blanks),
-      by_words_(blanks_ && (blanks_->split || ends_before_blanks(definition.tokens))),
+      by_words_(blanks_ && (blanks_->split || (!definition.whole_first && ends_before_blanks(definition.tokens)))),
       pieces_(std::move(definition.cuts)) {
   const std::string& where = definition.files.front();
   bytes_.resize(count_ids(definition.tokens, added_, where));

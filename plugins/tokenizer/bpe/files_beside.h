@@ -33,8 +33,6 @@ struct FilesBeside {
 // The tokens of these keys. Where both files have a key, tokenizer_config.json counts.
 FilesBeside read_files_beside(const std::string& folder, std::span<const char* const> keys);
 
-// What a tokenizer.json leaves open, and what a vocabulary with merges does.
-inline constexpr const char* kKeysOfFacts[] = {"bos_token", "eos_token", "pad_token"};
 inline constexpr const char* kAllTokenKeys[] = {
     "bos_token",           "eos_token", "pad_token",  "unk_token",
     "cls_token",           "sep_token", "mask_token", "additional_special_tokens",

@@ -73,7 +73,10 @@ void read_post_processor(const Value& section, Definition& definition, const std
 
 void read_byte_level(const Value& file, Definition& definition, const std::string& path) {
   definition.nfc = reads_nfc(file.find("normalizer"), path + ": normalizer");
-  definition.cuts = read_pre_tokenizer(wanted(file, "pre_tokenizer", path), path + ": pre_tokenizer");
+  const Value& pre_tokenizer = wanted(file, "pre_tokenizer", path);
+  definition.cuts = read_pre_tokenizer(pre_tokenizer, path + ": pre_tokenizer");
+  if (const Value* const type = pre_tokenizer.find("type"); type && *type == Value("ByteLevel"))
+    definition.blank_in_front = definition.cuts.size() > 0 && definition.cuts[0].kind == Cut::Kind::space_in_front;
   const Value* const decoder = file.find("decoder");
   if (!decoder || decoder->is_null()) return;
   if (const std::string type = type_of(*decoder, path + ": decoder"); type != "ByteLevel")

@@ -1,6 +1,7 @@
 // Models of SentencePiece.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -38,6 +39,43 @@ bool is_model(const fs::path& path) {
 
 constexpr const char* kNames[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
 
+// Whether a tokenizer.json says the same in merges, and knows besides which tokens were added: it comes first then, as
+// it does for transformers.
+bool has_merges(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return text.find("\"byte_fallback\"") != std::string::npos && text.find("\"merges\"") != std::string::npos;
+}
+
+// Tokens that files of transformers add to a model: without them texts get other ids than the model learned.
+void refuse_added(const ModelFile& model, const std::string& file, const std::string& token, int64_t id) {
+  const bool inside = id >= 0 && id < static_cast<int64_t>(model.pieces.size());
+  if (inside && model.pieces[static_cast<size_t>(id)].text == token) return;
+  throw fail(ErrorCode::config, file, ": gives the token \"", token, "\" the id ", id, ", and the model of ",
+             "SentencePiece beside it ",
+             inside ? concat("has \"", model.pieces[static_cast<size_t>(id)].text, "\" there")
+                    : concat("has ", model.pieces.size(), " pieces"),
+             ". Added tokens are read of a tokenizer.json only\n   let transformers write one, in Python ",
+             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(OTHER), or copy the model's file into a folder ",
+             "of its own, which leaves out what was added");
+}
+
+void refuse_added_tokens(const ModelFile& model, const fs::path& folder, const std::string& config, const Value& read) {
+  const Value* const decoder = read.find("added_tokens_decoder");
+  const fs::path list = folder / "added_tokens.json";
+  if (decoder && decoder->is_object()) {
+    for (const Value::Member& member : decoder->members()) {
+      const Value* const content = member.value.find("content");
+      if (content && content->is_string())
+        refuse_added(model, config, content->as_string(), std::atoll(member.key.c_str()));
+    }
+  } else if (is_file(list)) {
+    const Value added = read_json_file(list.string());
+    for (const Value::Member& member : added.members())
+      refuse_added(model, list.string(), member.key, member.value.as_int());
+  }
+}
+
 // The model in a folder, or the file itself; empty if there is none. A file that has the name of one and nothing of it
 // counts where nothing else could be meant: `open` says what is wrong with it.
 std::string find_model(const fs::path& place) {
@@ -66,6 +104,7 @@ class SentencePiece final : public Tokenizer {
 
   std::string recognizes(const std::string& place) const override {
     const std::string model = find_model(place);
+    if (!is_file(place) && has_merges(fs::path(place) / "tokenizer.json")) return {};
     return model.empty() ? "" : "SentencePiece, " + fs::path(model).filename().string();
   }
 
@@ -82,10 +121,12 @@ class SentencePiece final : public Tokenizer {
     facts_.bos = encoder_->control(model.bos), facts_.eos = encoder_->control(model.eos);
     facts_.pad = encoder_->control(model.pad);
     facts_.eod = facts_.eos;
-    const std::string config = fs::path(file_).parent_path() / "tokenizer_config.json";
+    const fs::path folder = fs::path(file_).parent_path();
+    const std::string config = folder / "tokenizer_config.json";
+    const Value read = is_file(config) ? read_json_file(config) : Value::object();
+    refuse_added_tokens(model, folder, config, read);
     if (!is_file(config)) return;
     facts_.files.push_back(config);
-    const Value read = read_json_file(config);
     const Value* add = read.find("add_bos_token");
     if (add && add->is_bool() && add->as_bool() && facts_.bos) facts_.prefix = {*facts_.bos};
   }

@@ -1,14 +1,17 @@
 // The parts that the golden models do not reach: the table of texts, and files that are damaged.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 
 #include <drivetrain/error.h>
+#include <drivetrain/tokenizer.h>
 
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
+#include "support/plugin_under_test.h"
 
 #include "encoder.h"
 
@@ -88,6 +91,43 @@ TEST_F(ModelFiles, what_is_damaged_is_named) {
     for (const char* part : {"m.model: is no whole model of SentencePiece", wanted})
       EXPECT_NE(error.find(part), std::string::npos) << "wanted: " << wanted << "\nfound: " << error;
   }
+}
+
+class ModelFolder : public testing::Test {
+ protected:
+  ModelFolder() {
+    std::filesystem::copy(DRIVETRAIN_GOLDEN_DIR "/tokenizer_files/sentencepiece/tokenizer.model", folder_.path());
+  }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_.path(name)) << text; }
+  std::string refusal() {
+    return error_of([&] { test::make_plugin<Tokenizer>(host_, "sentencepiece")->open(folder_.path()); });
+  }
+  bool recognized() {
+    return !test::make_plugin<Tokenizer>(host_, "sentencepiece")->recognizes(folder_.path()).empty();
+  }
+  const test::Host host_;
+  const test::TempFolder folder_;
+};
+
+TEST_F(ModelFolder, tokens_that_were_added_to_a_model_are_refused) {
+  EXPECT_EQ(refusal(), "");
+  write("added_tokens.json", R"({"<s>": 1})");
+  EXPECT_EQ(refusal(), "") << "the model has it, too";
+  write("added_tokens.json", R"({"[PAD]": 32000})");
+  for (const char* part : {"added_tokens.json", "\"[PAD]\"", "32000", "save_pretrained"})
+    EXPECT_NE(refusal().find(part), std::string::npos) << refusal();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"2": {"content": "<|end|>"}}})");
+  for (const char* part : {"tokenizer_config.json", "\"<|end|>\"", "has \"</s>\" there"})
+    EXPECT_NE(refusal().find(part), std::string::npos) << refusal();
+}
+
+TEST_F(ModelFolder, a_tokenizer_json_of_merges_comes_first) {
+  EXPECT_TRUE(recognized());
+  write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})");
+  EXPECT_TRUE(recognized());
+  write("tokenizer.json", R"({"model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})");
+  EXPECT_FALSE(recognized());
+  EXPECT_EQ(refusal(), "") << "it can be asked for all the same";
 }
 
 }  // namespace

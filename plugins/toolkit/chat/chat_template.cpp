@@ -10,10 +10,15 @@ namespace {
 // Names under which reasoning is given; the first is the one that most templates read.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
-// As transformers' _alias_reasoning_fields.
+// A key that is null counts as one that is not there, as apply_chat_template of transformers 5 has it: a template that
+// adds up texts would write "None". Then its _alias_reasoning_fields.
 jinja::Var with_reasoning(jinja::Var message) {
+  const jinja::Dict* const whole = message.get<jinja::Dict>();
+  if (!whole) throw fail(ErrorCode::config, "a message is ", message.type_name(), "; wanted an object");
+  jinja::Dict filled = *whole;
+  std::erase_if(filled.members, [](const auto& member) { return member.second.is_none(); });
+  message = std::move(filled);
   const jinja::Dict* const dict = message.get<jinja::Dict>();
-  if (!dict) throw fail(ErrorCode::config, "a message is ", message.type_name(), "; wanted an object");
   for (const char* const name : kReasoning) {
     const jinja::Var* const found = dict->find(name);
     if (!found || found->is_none()) continue;

@@ -29,8 +29,9 @@ void refuse_packed(std::string_view begin, std::string_view reader, const std::s
         ErrorCode::io, reader, ": ", path, " is ", format.name, ", and is read as text\n   ",
         format.command
             ? concat("unpack it with `", format.command, " ", path, "`, and name the file that this makes")
-            : concat("write it as JSON lines, in Python pandas.read_", format.begin == "PAR1" ? "parquet" : "feather",
-                     "(\"", path, "\").to_json(\"data.jsonl\", orient=\"records\", lines=True), and name that file"));
+            : concat("write it as JSON lines with `tools/table_to_jsonl ", path, "` of the source tree, or in Python ",
+                     "pandas.read_", format.begin == "PAR1" ? "parquet" : "feather", "(\"", path,
+                     "\").to_json(\"data.jsonl\", orient=\"records\", lines=True), and name that file"));
   }
 }
 

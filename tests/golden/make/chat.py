@@ -65,6 +65,7 @@ CASES = [
      "variables": {"tools_in_user_message": False, "date_string": "1 Jan 2000"}, "tools": [WEATHER]},
     {"messages": [user("a" * 50 + "\n" * 5), said("b\n c\n  d"), user("1\t2"), said("x" * 30)]},
     {"messages": [system("only system")]},
+    {"messages": [user("<|user|>\n  x<|end|> <start_of_turn>\n\n\n<table> [INST] <tool>  <left> "), said(" <|assistant|> y<end_of_turn>▁▁ word <both> z  ")]},
     {"messages": [user([{"type": "text", "text": " part one "}, {"type": "image"}, {"type": "text", "text": "two"}]), said("parts")]},
 ]
 
@@ -125,9 +126,10 @@ def rendered(template, case):
     """What transformers makes of a case, as a value of expected.json."""
     from transformers.utils import chat_template_utils
     chat_template_utils.datetime = Today
+    messages = [{key: value for key, value in message.items() if value is not None} for message in case["messages"]]  # as apply_chat_template
     try:
         texts, spans = chat_template_utils.render_jinja_template(
-            [case["messages"]], tools=case.get("tools"), chat_template=template, return_assistant_tokens_mask=True,
+            [messages], tools=case.get("tools"), chat_template=template, return_assistant_tokens_mask=True,
             add_generation_prompt=case.get("add_generation_prompt", False), **(TOKENS | case.get("variables", {})))
     except Exception as error:  # noqa: BLE001  of any kind: jinja's, or Python's in a template
         return {"raises": type(error).__name__, "says": str(error)}
@@ -147,7 +149,7 @@ def tokens():
     """Ids and masks of the conversations that a template with marks writes, by small tokenizers of tokenizer_files/."""
     from transformers import PreTrainedTokenizerFast
     made = []
-    for name in ("qwen2", "llama3"):
+    for name in ("qwen2", "llama3", "llama2", "mistral", "gemma", "phi3"):
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(DATA / "tokenizer_files" / name / "tokenizer.json"))
         tokenizer.chat_template = (DATA / "chat/chatml_generation.jinja").read_text()
         for number, case in enumerate(CASES):

@@ -123,6 +123,26 @@ def mistral():
                        AddedToken("<left>", lstrip=True, normalized=False), AddedToken("<right>", rstrip=True, normalized=False)])
 
 
+def gemma():
+    """No blank in front, cut nowhere, and runs of line ends and of ▁ as tokens that are found in texts."""
+    from tokenizers import AddedToken, normalizers, pre_tokenizers, processors
+    tokenizer = with_bytes(normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"), merged=[("▁", "▁"), ("e", "▁")])
+    tokenizer.add_special_tokens(["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("\n\n", "\n\n\n", "▁▁", "▁▁▁", "<table>")])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))])
+    return tokenizer
+
+
+def phi3():
+    """Llama 2's form with tokens of its own, which take the white space behind them."""
+    from tokenizers import AddedToken, normalizers
+    tokenizer = with_bytes(normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None)
+    tokenizer.add_special_tokens(["<|endoftext|>"] + [
+        AddedToken(f"<|{name}|>", rstrip=True, normalized=False) for name in ("assistant", "system", "end", "user")])
+    tokenizer.add_tokens([AddedToken("<|marked|>", rstrip=True, normalized=False)])
+    return tokenizer
+
+
 def metaspace():
     from tokenizers import pre_tokenizers
     return with_bytes(None, pre_tokenizers.Metaspace(prepend_scheme="always", split=True))
@@ -222,7 +242,7 @@ def write_files(folder, name, tokenizer):
 
 
 def make(folder):
-    for maker in (gpt2, llama3, qwen2, deepseek, o200k, digits, llama2, mistral, metaspace):
+    for maker in (gpt2, llama3, qwen2, deepseek, o200k, digits, llama2, mistral, metaspace, gemma, phi3):
         place, tokenizer = folder / "tokenizer_files" / maker.__name__, maker()
         write_files(place, maker.__name__, tokenizer)
         write_case(place, tokenizer)

@@ -139,8 +139,10 @@ TextInput input_of(const std::string& path, TextFormat format) {
   const std::string ending = lower_case(fs::path(own).extension().string());
   for (const char* packed : {".bz2", ".xz", ".zip", ".parquet", ".arrow"})
     if (ending == packed)
-      throw fail(ErrorCode::config, "--input ", path, ": files of type ", packed, " are not read in this version\n",
-                 "   unpack it to JSON lines or plain text, or pack it as .gz or .zst");
+      throw fail(ErrorCode::config, "--input ", path, ": files of type ", packed, " are not read in this version\n   ",
+                 ending == ".parquet" || ending == ".arrow"
+                     ? concat("write it as JSON lines with `tools/table_to_jsonl ", path, "` of the source tree")
+                     : std::string("unpack it to JSON lines or plain text, or pack it as .gz or .zst"));
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) throw file_error(path, "look at it", errno);
   if (packing == Packing::none) {  // whatever its name is
