@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "plan/activation_plan.h"
 #include "plugin_calls/plugin_call.h"
@@ -83,6 +85,22 @@ double mean_state(const PreparedRun& run, const UnitList& units, const StateByte
   return elements > 0 ? sum / elements : 0;
 }
 
+// The runtime's buffer of gradients that are partial sums over several ranks (step/grad_sums.h). Storage owners have
+// cut them like the rest.
+double partial_gradient_bytes(const PreparedRun& run, const UnitList& units, double updated_elements) {
+  double trained = 0, partial = 0;
+  for (const ParamPtr& param : units.all()) {
+    if (!param->trainable) continue;
+    const auto elements = static_cast<double>(param->layout.local_numel(*run.mesh));
+    trained += elements;
+    const std::vector<std::string>& axes = param->layout.partial_over;
+    if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return run.mesh->size(axis) > 1; }))
+      partial += elements;
+  }
+  const double width = run.plan.dtypes.types.grad == at::kDouble ? 8 : 4;
+  return trained > 0 ? width * partial * std::min(1.0, updated_elements / trained) : 0;
+}
+
 StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
   PlanRecord record(run.plan.model, facts_of(run.plan, stage)), by_units = record;
   for (const auto& [id, plugin] : plugins) {
@@ -104,6 +122,8 @@ StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t sta
   memory.parts.insert(memory.parts.end(), by_units.memories().begin(), by_units.memories().end());
   const PlanRecord::Update update = (told_by_units.empty() ? record : by_units).update();
   memory.updated_elements = update.elements;
+  if (const double bytes = partial_gradient_bytes(run, own.units, update.elements); bytes > 0)
+    memory.parts.push_back({"runtime", "gradients that are partial sums, float32", bytes, MemoryClass::buffers});
   if (update.to_device && run.plugins.optimizer) memory.host_bytes_per_update = host_bytes_per_update(run);
   return memory;
 }

@@ -251,8 +251,8 @@ TEST(Experts, frozen_weights_get_no_gradient) {
       }
 }
 
-// Everything around the experts, too: the rows of 37 tokens, three choices each.
-Results mixed(at::ScalarType dtype, int threads) {
+// Everything around the experts, too: the rows of 37 tokens, three choices each. `direct`: experts read the tokens.
+Results mixed(at::ScalarType dtype, int threads, bool direct, int64_t micro_batches = 1) {
   const int before = at::get_num_threads();
   at::set_num_threads(threads);
   Case c;
@@ -262,28 +262,46 @@ Results mixed(at::ScalarType dtype, int threads) {
   for (int64_t i = 0; i < T * K; ++i)  // most by two of the experts, some by nobody
     experts.mutable_data_ptr<int64_t>()[i] = i % 11 == 0 ? -1 : (i / K) % 5 ? (i % K) * (i % 2 + 1) : 5 - i % K;
   Layered ours(c);
-  at::Tensor x = c.operand({T, c.hidden}, 5), weights = numbers({T, K}, 6).to(at::kFloat);
-  x.set_requires_grad(true), weights.set_requires_grad(true);
   const SortedRows rows = sort_by_expert(experts, c.experts());
-  const at::Tensor y_R = ours.layer->forward(rows_of_tokens(x, rows), rows.counts_E, ours.visit);
-  const at::Tensor y = weighted_sum(y_R, weights, experts, rows);
-  y.backward(c.operand({T, c.hidden}, 7));
+  at::Tensor x = c.operand({T, c.hidden}, 5), weights = numbers({T, K}, 6).to(at::kFloat), y;
+  x.set_requires_grad(true), weights.set_requires_grad(true);
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    if (direct)
+      y = dynamic_cast<TokenExperts1&>(*ours.layer).of_tokens(x, weights, experts, rows, ours.visit);
+    else
+      y = weighted_sum(ours.layer->forward(rows_of_tokens(x, rows), rows.counts_E, ours.visit), weights, experts, rows);
+    y.backward(c.operand({T, c.hidden}, 7));
+  }
   at::set_num_threads(before);
   return {y.detach(), at::cat({x.grad().to(at::kFloat).view({-1}), weights.grad().view({-1})}), ours.fc->grad,
           ours.proj->grad};
 }
 
 TEST(Experts, the_same_bits_by_any_number_of_threads) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Results one = mixed(dtype, 1);
-    for (const int threads : {2, 3}) {
-      const Results more = mixed(dtype, threads);
-      EXPECT_TRUE(more.y.equal(one.y)) << threads << " threads, " << dtype;
-      EXPECT_TRUE(more.dx.equal(one.dx)) << threads << " threads, " << dtype;
-      EXPECT_TRUE(more.fc.equal(one.fc)) << threads << " threads, " << dtype;
-      EXPECT_TRUE(more.proj.equal(one.proj)) << threads << " threads, " << dtype;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    for (const bool direct : {false, true}) {
+      const Results one = mixed(dtype, 1, direct);
+      for (const int threads : {2, 3}) {
+        const Results more = mixed(dtype, threads, direct);
+        EXPECT_TRUE(more.y.equal(one.y)) << threads << " threads, " << dtype;
+        EXPECT_TRUE(more.dx.equal(one.dx)) << threads << " threads, " << dtype;
+        EXPECT_TRUE(more.fc.equal(one.fc)) << threads << " threads, " << dtype;
+        EXPECT_TRUE(more.proj.equal(one.proj)) << threads << " threads, " << dtype;
+      }
     }
-  }
+}
+
+// dx has the gradients of the tokens, then those of the choices' weights.
+TEST(Experts, reading_tokens_is_the_same_as_getting_their_rows) {
+  for (const auto& [dtype, tolerance] : {std::pair{at::kDouble, 2e-6}, {at::kFloat, 1e-5}, {at::kBFloat16, 0.02}})
+    for (const int64_t micro_batches : {1, 2}) {
+      SCOPED_TRACE(c10::toString(dtype));
+      const Results rows = mixed(dtype, 2, false, micro_batches), tokens = mixed(dtype, 2, true, micro_batches);
+      expect_close(tokens.y, rows.y.to(at::kDouble), tolerance, "y");
+      expect_close(tokens.dx, rows.dx.to(at::kDouble), tolerance, "dx and dw");
+      expect_close(tokens.fc, rows.fc.to(at::kDouble), tolerance, "fc");
+      expect_close(tokens.proj, rows.proj.to(at::kDouble), tolerance, "proj");
+    }
 }
 
 TEST(Experts, counts_and_ids_that_cannot_be_are_refused) {

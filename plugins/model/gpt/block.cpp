@@ -86,6 +86,7 @@ class Block : public AutogradUnit {
   std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
     BlockKeeps keeps{qkv_->keeps_input(), fc_ && fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
     if (mixture_) keeps.expert_rows = expert_rows(visit.rank_tokens);
+    if (mixture_) keeps.rows_of_experts = mixture_->keeps_rows(visit.on_cpu);
     return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit, window_)));
   }
 

@@ -66,7 +66,7 @@ TEST(GptMemory, of_regions_that_are_recomputed_falls_by_what_they_hold) {
   EXPECT_NEAR((all - kept(v, {.act = Keep::input})) / (s * b * h), 8, few);
 }
 
-// Experts keep the rows that they read and return, and what their activation reads.
+// Experts keep what their activation reads, and, where they get rows, those that they read and return.
 TEST(GptMemory, of_a_mixture_grows_with_the_rows_of_its_experts) {
   Shape shape = gpt3();
   shape.activation = "swiglu", shape.mixture.experts = 16, shape.mixture.chosen = 4, shape.mixture.ffn = 2048;
@@ -76,6 +76,10 @@ TEST(GptMemory, of_a_mixture_grows_with_the_rows_of_its_experts) {
   };
   const double rows = 4 * s * b;
   EXPECT_EQ(kept_of(2 * rows) - kept_of(rows), rows * 2 * (2 * h + 2 * 2048));
+  const auto kept_of_tokens = [&](double count) {
+    return block_memory(shape, v, {.expert_rows = count, .rows_of_experts = false}, blockwise(v)).kept.bytes();
+  };
+  EXPECT_EQ(kept_of_tokens(2 * rows) - kept_of_tokens(rows), rows * 2 * 2 * 2048);
   // Without a row it is a block without an MLP, with the scores and choices of the router.
   EXPECT_NEAR(kept_of(0), kept(v) - s * b * 2 * 2 * 4 * h, s * b * (16 * 4 + 4 * 8 * 5));
 }

@@ -49,13 +49,14 @@ void keep_shared(const Shape& shape, const VisitShape& visit, TensorSizes& kept)
   if (m.shared_gate) kept.add(residual_bytes(shape, visit));
 }
 
-// Of a mixture with `rows` rows of all experts: rows that experts read, what stands in front of their activation, rows
-// that they return; scores and places of choices.
-TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, double rows) {
+// Of a mixture with `rows` rows of all experts: what stands in front of their activation; rows that they read and
+// return, where they get rows; scores and places of choices.
+TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps) {
   const ExpertShape& m = shape.mixture;
+  const double rows = *keeps.expert_rows;
   TensorSizes kept;
-  kept.add(rows * number(shape.hidden) * visit.element(), 2)
-      .add(rows * number(shape.fc_width(m.ffn)) * visit.element());
+  kept.add(rows * number(shape.fc_width(m.ffn)) * visit.element());
+  if (keeps.rows_of_experts) kept.add(rows * number(shape.hidden) * visit.element(), 2);
   kept.add(visit.rank_tokens * number(m.experts) * 4, m.z_weight > 0 ? 2 : 1);
   kept.add(visit.rank_tokens * number(m.chosen) * 8, 5);
   keep_shared(shape, visit, kept);
@@ -63,8 +64,9 @@ TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, double row
 }
 
 // From the gradient of the mixture's output to that of its input, which is taken.
-void mixture_backward(const Shape& shape, const VisitShape& visit, double rows, MemoryTrace& trace) {
+void mixture_backward(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps, MemoryTrace& trace) {
   const ExpertShape& m = shape.mixture;
+  const double rows = *keeps.expert_rows;
   const double e = visit.element(), residual = residual_bytes(shape, visit), sums = residual / e * 4;
   const double of_rows = rows * number(shape.hidden) * e;
   if (m.shared_ffn > 0) {
@@ -74,10 +76,15 @@ void mixture_backward(const Shape& shape, const VisitShape& visit, double rows, 
     keep_shared(shape, visit, kept);
     trace.free(kept);
   }
-  trace.moment(sums, 3).take(of_rows);  // of the rows that experts returned
   const double act = rows * number(m.ffn) * e, first = rows * number(shape.fc_width(m.ffn)) * e;
-  trace.moment(act).take(act).take(first).free(act);
-  trace.take(of_rows).free(first).free(of_rows);  // of those that they read
+  if (keeps.rows_of_experts) {
+    trace.moment(sums, 3).take(of_rows);  // of the rows that experts returned
+    trace.moment(act).take(act).take(first).free(act);
+    trace.take(of_rows).free(first).free(of_rows);  // of those that they read
+  } else {
+    trace.take(act, 2).free(act).take(first).free(act).free(first);
+    trace.take(of_rows).free(first);
+  }
   trace.take(residual).moment(sums, 2).free(of_rows);
   trace.moment(visit.rank_tokens * number(m.experts) * 4, 3);
   if (m.shared_ffn > 0) trace.free(residual);  // added to that of the experts
@@ -118,7 +125,7 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   memory.kept.add(residual, shape.parallel ? 1 : 2).add(norm, 2).add(more1).add(more2);
   if (keeps_norms) memory.kept.add(statistics, 2);
   if (mixture && recomputes_norms) memory.kept.add(residual).add(statistics);
-  if (mixture) memory.kept.add(mixture_kept(shape, visit, *keeps.expert_rows));
+  if (mixture) memory.kept.add(mixture_kept(shape, visit, keeps));
   if (after) memory.kept.add(residual, 2).add(statistics, 2);
   if (keeps.core != Keep::nothing) memory.kept.add(normed.kept);
   if (keeps.core == Keep::all) memory.kept.add(attention.kept);
@@ -131,7 +138,7 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   // mlp_branch
   if (after) trace.moment(norm_backward).take(residual);
   if (mixture) {
-    mixture_backward(shape, visit, *keeps.expert_rows, trace);
+    mixture_backward(shape, visit, keeps, trace);
   } else {
     if (keeps.act == Keep::nothing) trace.take(residual).take(first).free(residual);
     if (keeps.act != Keep::all) trace.take(act);

@@ -1,5 +1,7 @@
 // The MLPs of all experts of one device, by grouped products. What is kept for backward is as large as the rows, not as
 // the weights.
+#include <ATen/core/Tensor.h>
+
 #include <utility>
 
 #include <drivetrain/error.h>
@@ -9,10 +11,12 @@
 #include <drivetrain/toolkit/units/differentiable.h>
 #include <drivetrain/weight_work.h>
 
+#include "token_rows.h"
+
 namespace drivetrain {
 namespace {
 
-class PlainExperts : public Experts {
+class PlainExperts : public Experts, public TokenExperts1 {
  public:
   explicit PlainExperts(const ExpertsSpec& spec) : spec_(spec), activation_(ops::activation_of(spec.activation)) {
     const auto param = [](const std::string& name, Layout layout, InitRule init) {
@@ -49,12 +53,62 @@ class PlainExperts : public Experts {
         })[0];
   }
 
+  // dw = dout . W a is computed as (W^T dout) . a, which backward needs anyway; so nobody needs the results of experts.
+  at::Tensor of_tokens(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& experts,
+                       const SortedRows& rows, StepContext&) override {
+    const auto kept = std::make_shared<KeptOfTokens>(KeptOfTokens{x.detach(),
+                                                                  {},
+                                                                  weights.detach(),
+                                                                  rows.order_R.div(rows.place_TK.size(1), "floor"),
+                                                                  rows.place_TK,
+                                                                  RowGroups(rows.counts_E)});
+    return differentiable(
+        {x, weights, fc_->tensor, proj_->tensor},
+        [&](const Tensors& in) {
+          kept->h = grouped_product({in[0], kept->token_R}, in[2], kept->groups);
+          const at::Tensor y = grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups);
+          return Tensors{weighted_sum(y, in[1], experts, rows)};
+        },
+        [kept, fc = fc_, proj = proj_, kind = activation_, wants_dx = x.requires_grad(),
+         work = WeightWork::current()](const Tensors& dy) {
+          Tensors gradients(4);
+          const at::Tensor dh = backward_of_activation(*kept, dy[0], proj, kind, *work, gradients[1]);
+          if (fc->trainable)
+            work->run([=] { accumulate_grouped_weight_grad(*fc, dh, {kept->x, kept->token_R}, kept->groups); });
+          if (wants_dx)
+            gradients[0] = sum_of_choices(grouped_product_backward(dh, fc->tensor, kept->groups), kept->place_TK);
+          return gradients;
+        })[0];
+  }
+
  private:
   // For backward: the input, and what fc gives. The activation is computed again.
   struct Kept {
     at::Tensor x, h;
     RowGroups groups;
   };
+
+  // Of experts that read tokens: row r is of token token_R[r].
+  struct KeptOfTokens {
+    at::Tensor x, h, weights_TK, token_R, place_TK;
+    RowGroups groups;
+  };
+
+  // The gradient of what stands in front of the activation, which is kept no longer; that of the weights as `dw`.
+  static at::Tensor backward_of_activation(KeptOfTokens& kept, const at::Tensor& dout, const ParamPtr& proj,
+                                           ops::Activation kind, WeightWork& work, at::Tensor& dw) {
+    const at::Tensor h = std::move(kept.h),
+                     g = grouped_product_backward({dout, kept.token_R}, proj->tensor, kept.groups);
+    {
+      const at::Tensor a = ops::activation(kind, h, {});
+      dw = weigh_rows(a, g, kept.weights_TK, kept.place_TK).to(kept.weights_TK.scalar_type());
+      if (proj->trainable)
+        work.run([=, token_R = kept.token_R, groups = kept.groups] {
+          accumulate_grouped_weight_grad(*proj, {dout, token_R}, a, groups);
+        });
+    }
+    return ops::activation_backward(kind, h, g, nullptr);
+  }
 
   const ExpertsSpec spec_;
   const ops::Activation activation_;

@@ -7,6 +7,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
@@ -20,13 +21,15 @@
 #include <drivetrain/toolkit/layers/few_rows.h>
 #include <drivetrain/toolkit/layers/short_product.h>
 
+#include "group_kernel.h"
+
 namespace drivetrain {
 namespace {
 
-// The largest block of a group that one thread computes. Kernels of 16 bits pack their operands once per block: blocks
-// are wide. LibTorch's products with few rows are fastest where the part of the weight that they pack, or that is
-// widened for them, stays in the caches: by 5 to 10 % (64 rows, AMD Zen).
-constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kCachedColumns = 256;
+// The largest block of a group that one thread computes. Kernels of 16 bits and of groups pack rows once per block, so
+// blocks are wide. LibTorch's products with few rows are fastest where the part of the weight that they pack, or that
+// is widened for them, stays in the caches: by 5 to 10 % (64 rows, AMD Zen).
+constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kGroupColumns = 512, kCachedColumns = 256;
 
 bool of_16_bits(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
@@ -64,6 +67,20 @@ void check_rows(const RowGroups& groups, int64_t rows) {
                                      "; the counts have to be those by which the rows were sorted");
 }
 
+// As the kernel of groups reads it: rows of dense elements, and where they are.
+struct ReadRows {
+  explicit ReadRows(const GroupedRows& rows) : x(rows.x.stride(1) == 1 ? rows.x : rows.x.contiguous()) {
+    if (rows.index.defined()) index = rows.index.contiguous();
+  }
+  StoredRows part(int64_t first, int64_t count, int64_t column, int64_t columns, bool transposed) const {
+    const at::Tensor cut = x.narrow(1, column, columns);
+    if (index.defined()) return {cut, index.const_data_ptr<int64_t>() + first, count, transposed};
+    return {cut.narrow(0, first, count), nullptr, count, transposed};
+  }
+  const at::Tensor x;
+  at::Tensor index;
+};
+
 // y [M, N] = a [M, K] b [K, N] on this thread.
 void product_of_block(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
   if (b.stride(0) == 1) {
@@ -76,7 +93,30 @@ void product_of_block(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
     at::mm_out(y, a, b);
 }
 
-at::Tensor grouped_on_cpu(const at::Tensor& x, const at::Tensor& w_EKN, const RowGroups& groups) {
+at::Tensor grouped_by_kernel(const GroupedRows& rows, const at::Tensor& w_EKN, const RowGroups& groups) {
+  const bool transposed = w_EKN.stride(2) != 1;  // groups lie as [N, K]
+  const int64_t K = w_EKN.size(1), N = w_EKN.size(2);
+  const ReadRows x(rows);
+  at::Tensor y = at::empty({rows.size(), N}, x.x.options());
+  y.slice(0, groups.bounds().back()).zero_();
+  for_each_block(blocks_of_groups(groups, N, kGroupColumns), [&](const GroupBlock& b) {
+    const at::Tensor part = w_EKN.select(0, b.group).narrow(1, b.column, b.columns);
+    group_product(y.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns), false, false,
+                  x.part(b.first, b.rows, 0, K, false),
+                  {transposed ? part.t() : part, nullptr, transposed ? b.columns : K, transposed});
+  });
+  return y;
+}
+
+// With fewer rows than groups, as when a text grows token by token, nothing is worth packing.
+bool by_kernel(const GroupedRows& rows, const at::Tensor& w_EKN, const RowGroups& groups) {
+  return multiplies_groups(rows.x.scalar_type()) && rows.x.scalar_type() == w_EKN.scalar_type() && w_EKN.size(1) > 0 &&
+         rows.size() >= groups.size();
+}
+
+at::Tensor grouped_on_cpu(const GroupedRows& rows, const at::Tensor& w_EKN, const RowGroups& groups) {
+  if (by_kernel(rows, w_EKN, groups)) return grouped_by_kernel(rows, w_EKN, groups);
+  const at::Tensor x = rows.dense();
   const int64_t N = w_EKN.size(2), used = groups.bounds().back();
   at::Tensor y = at::empty({x.size(0), N}, x.options());
   y.narrow(0, used, x.size(0) - used).zero_();
@@ -111,11 +151,12 @@ at::Tensor grouped_one_by_one(const at::Tensor& x, const at::Tensor& w_EKN, cons
   return y;
 }
 
-at::Tensor grouped(const at::Tensor& x, const at::Tensor& w_EKN, const RowGroups& groups) {
+at::Tensor grouped(const GroupedRows& rows, const at::Tensor& w_EKN, const RowGroups& groups) {
   const at::AutoGradMode off(false);
-  if (groups.size() > 0 && groups_on_device(x, w_EKN.size(2))) return grouped_on_device(x, w_EKN, groups);
-  check_rows(groups, x.size(0));
-  return x.is_cpu() ? grouped_on_cpu(x, w_EKN, groups) : grouped_one_by_one(x, w_EKN, groups);
+  if (groups.size() > 0 && groups_on_device(rows.x, w_EKN.size(2)))
+    return grouped_on_device(rows.dense(), w_EKN, groups);
+  check_rows(groups, rows.size());
+  return rows.x.is_cpu() ? grouped_on_cpu(rows, w_EKN, groups) : grouped_one_by_one(rows.dense(), w_EKN, groups);
 }
 
 at::Tensor by_group(const at::Tensor& weight, const RowGroups& groups) {
@@ -159,42 +200,76 @@ const at::Tensor& RowGroups::ends() const {
   return ends_;
 }
 
-at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weight, const RowGroups& groups) {
+int64_t GroupedRows::size() const { return index.defined() ? index.size(0) : x.size(0); }
+at::Tensor GroupedRows::dense() const { return index.defined() ? at::index_select(x, 0, index) : x; }
+
+at::Tensor grouped_product(const GroupedRows& x, const at::Tensor& weight, const RowGroups& groups) {
   return grouped(x, by_group(weight, groups).transpose(1, 2), groups);
 }
 
-at::Tensor grouped_product_backward(const at::Tensor& dy, const at::Tensor& weight, const RowGroups& groups) {
+at::Tensor grouped_product_backward(const GroupedRows& dy, const at::Tensor& weight, const RowGroups& groups) {
   return grouped(dy, by_group(weight, groups), groups);
 }
 
-void accumulate_grouped_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups) {
+namespace {
+
+// All rows of a group: they are the summands.
+std::vector<GroupBlock> blocks_of_weights(const RowGroups& groups, int64_t columns) {
+  const std::vector<int64_t>& bounds = groups.bounds();
+  std::vector<GroupBlock> blocks;
+  for (int64_t e = 0; e < groups.size(); ++e)
+    for (int64_t o = 0; o < columns; o += kBlockRows)
+      blocks.push_back(
+          {e, bounds[size_t(e)], bounds[size_t(e) + 1] - bounds[size_t(e)], o, std::min(kBlockRows, columns - o)});
+  return blocks;
+}
+
+// Calls accumulate(part, block) for the part of the weights that each block of rows has sums for.
+template <class Accumulate>
+void for_weights(at::Tensor slot, bool add, const RowGroups& groups, const Accumulate& accumulate) {
+  const auto work = [&](const GroupBlock& b) {
+    at::Tensor part = slot.select(0, b.group).narrow(0, b.column, b.columns);
+    if (b.rows > 0)
+      accumulate(part, b);
+    else if (!add)
+      part.zero_();
+  };
+  const std::vector<GroupBlock> blocks = blocks_of_weights(groups, slot.size(1));
+  if (slot.is_cpu())
+    for_each_block(blocks, work);
+  else
+    for (const GroupBlock& b : blocks) work(b);
+}
+
+}  // namespace
+
+void accumulate_grouped_weight_grad(Param& weight, const GroupedRows& dy_rows, const GroupedRows& x_rows,
+                                    const RowGroups& groups) {
   const at::AutoGradMode off(false);
-  auto [whole, add] = weight.write_grad();
+  auto [whole, adds] = weight.write_grad();
+  const bool add = adds;
   at::Tensor slot = by_group(whole, groups);
+  const at::ScalarType type = x_rows.x.scalar_type();
+  if (x_rows.x.is_cpu() && multiplies_groups(type) && dy_rows.x.scalar_type() == type &&
+      slot.scalar_type() != at::kDouble) {
+    check_rows(groups, x_rows.size());
+    const ReadRows dy(dy_rows), x(x_rows);
+    return for_weights(slot, add, groups, [&](const at::Tensor& part, const GroupBlock& b) {
+      group_product(part, add, true, dy.part(b.first, b.rows, b.column, b.columns, true),
+                    x.part(b.first, b.rows, 0, slot.size(2), false));
+    });
+  }
+  const at::Tensor dy = dy_rows.dense(), x = x_rows.dense();
   if (groups.size() > 0 && slot.scalar_type() == at::kBFloat16 && groups_on_device(x, dy.size(1))) {
     const at::Tensor product = at::_grouped_mm(dy.contiguous().t(), x.contiguous(), groups.ends());
     add ? slot.add_(product) : slot.copy_(product);
     return;
   }
   check_rows(groups, x.size(0));
-  const std::vector<int64_t>& bounds = groups.bounds();
-  std::vector<GroupBlock> blocks;  // all rows of a group: they are the summands
-  for (int64_t e = 0; e < groups.size(); ++e)
-    for (int64_t o = 0; o < slot.size(1); o += kBlockRows)
-      blocks.push_back(
-          {e, bounds[size_t(e)], bounds[size_t(e) + 1] - bounds[size_t(e)], o, std::min(kBlockRows, slot.size(1) - o)});
-  const auto work = [&, adds = add](const GroupBlock& b) {
-    at::Tensor part = slot.select(0, b.group).narrow(0, b.column, b.columns);
-    if (b.rows > 0)
-      accumulate_product(part, adds, dy.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns).t(),
-                         x.narrow(0, b.first, b.rows));
-    else if (!adds)
-      part.zero_();
-  };
-  if (x.is_cpu())
-    for_each_block(blocks, work);
-  else
-    for (const GroupBlock& b : blocks) work(b);
+  for_weights(slot, add, groups, [&](const at::Tensor& part, const GroupBlock& b) {
+    accumulate_product(part, add, dy.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns).t(),
+                       x.narrow(0, b.first, b.rows));
+  });
 }
 
 }  // namespace drivetrain

@@ -31,10 +31,22 @@ at::Tensor Mixture::forward(const at::Tensor& x_BSD, StepContext& ctx) const {
   const Routing routing = router_->forward(x_BSD, ctx);
   const SortedRows rows = sort_by_expert(routing.experts_TK, spec_.router.experts);
   const at::Tensor x_TD = x_BSD.reshape({-1, x_BSD.size(-1)});
-  const at::Tensor y_RD = experts_->forward(rows_of_tokens(x_TD, rows), rows.counts_E, ctx);
-  at::Tensor y = weighted_sum(y_RD, routing.weights_TK, routing.experts_TK, rows).view(x_BSD.sizes());
+  at::Tensor y;
+  if (TokenExperts1* const direct = token_experts(x_TD.is_cpu())) {
+    y = direct->of_tokens(x_TD, routing.weights_TK, routing.experts_TK, rows, ctx);
+  } else {
+    const at::Tensor y_RD = experts_->forward(rows_of_tokens(x_TD, rows), rows.counts_E, ctx);
+    y = weighted_sum(y_RD, routing.weights_TK, routing.experts_TK, rows);
+  }
+  y = y.view(x_BSD.sizes());
   return shared_fc_ ? y + shared(x_BSD, ctx) : y;
 }
+
+TokenExperts1* Mixture::token_experts(bool on_cpu) const {
+  return on_cpu ? dynamic_cast<TokenExperts1*>(experts_.get()) : nullptr;
+}
+
+bool Mixture::keeps_rows(bool on_cpu) const { return token_experts(on_cpu) == nullptr; }
 
 at::Tensor Mixture::shared(const at::Tensor& x_BSD, StepContext& ctx) const {
   const ops::Activation kind = ops::activation_of(activation_);

@@ -5,11 +5,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
 #include "kernels/product/product.h"
+#include "thread_scratch.h"
 
 namespace drivetrain {
 namespace {
@@ -43,25 +41,6 @@ Stored stored(const at::Tensor& x) {
 bool takes(const at::Tensor& a, const at::Tensor& b) {
   return a.is_cpu() && a.scalar_type() == b.scalar_type() && a.numel() > 0 && b.numel() > 0 &&
          multiplies_short(a.scalar_type());
-}
-
-// Grows, and stays for the thread's next product.
-void* scratch_of_thread(int64_t bytes) {
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  static thread_local std::unique_ptr<void, Free> memory;
-  static thread_local int64_t size = 0;
-  if (size < bytes) {
-    memory.reset();
-    size = (bytes + 4095) / 4096 * 4096;
-    memory.reset(std::aligned_alloc(4096, static_cast<size_t>(size)));
-    if (!memory) {
-      size = 0;
-      throw std::bad_alloc();
-    }
-  }
-  return memory.get();
 }
 
 void run(kernels::Product op) {

@@ -21,6 +21,8 @@
 #include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
+#include "token_rows.h"
+
 namespace drivetrain {
 namespace {
 
@@ -36,29 +38,6 @@ int64_t least_tokens(int64_t K, int64_t D) {
 
 #define DRIVETRAIN_ROW_TYPES(TYPE, NAME, ...) \
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, TYPE, NAME, __VA_ARGS__)
-
-// dx_t: the rows of token t, summed in the order of its choices.
-at::Tensor sum_of_choices(const at::Tensor& dy_RD, const at::Tensor& place_TK) {
-  const int64_t T = place_TK.size(0), K = place_TK.size(1), D = dy_RD.size(1);
-  const at::Tensor dy = dy_RD.contiguous(), dx = at::empty({T, D}, dy.options());
-  const int64_t* place = place_TK.const_data_ptr<int64_t>();
-  DRIVETRAIN_ROW_TYPES(dy.scalar_type(), "rows_of_tokens", [&] {
-    const scalar_t* from = dy.const_data_ptr<scalar_t>();
-    scalar_t* to = dx.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, T, least_tokens(K, D), [&](int64_t begin, int64_t end) {
-      std::vector<SumOf<scalar_t>> sum(static_cast<size_t>(D));
-      for (int64_t t = begin; t < end; ++t) {
-        std::fill(sum.begin(), sum.end(), SumOf<scalar_t>(0));
-        for (int64_t k = 0; k < K; ++k) {
-          const scalar_t* row = from + place[t * K + k] * D;
-          for (int64_t d = 0; d < D; ++d) sum[size_t(d)] += static_cast<SumOf<scalar_t>>(row[d]);
-        }
-        for (int64_t d = 0; d < D; ++d) to[t * D + d] = static_cast<scalar_t>(sum[size_t(d)]);
-      }
-    });
-  });
-  return dx;
-}
 
 // The choices of a token that are of an expert, by ascending expert: calls use(k) for each.
 template <typename Use>
@@ -122,6 +101,23 @@ SumOf<scalar_t> choice_backward(const scalar_t* y, const scalar_t* dout, SumOf<s
   return std::accumulate(dot.begin(), dot.end(), Sum(0));
 }
 
+template <typename scalar_t>
+SumOf<scalar_t> weigh_row(scalar_t* a, scalar_t* g, SumOf<scalar_t> weight, int64_t F) {
+  using Sum = SumOf<scalar_t>;
+  constexpr int64_t kLanes = 16;  // as above
+  std::array<Sum, kLanes> dot = {};
+  const auto weigh = [&](int64_t f, int64_t lane) {
+    const Sum of_a = static_cast<Sum>(a[f]), of_g = static_cast<Sum>(g[f]);
+    dot[size_t(lane)] += of_a * of_g;
+    a[f] = static_cast<scalar_t>(weight * of_a), g[f] = static_cast<scalar_t>(weight * of_g);
+  };
+  int64_t f = 0;
+  for (; f + kLanes <= F; f += kLanes)
+    for (int64_t i = 0; i < kLanes; ++i) weigh(f + i, i);
+  for (; f < F; ++f) weigh(f, 0);
+  return std::accumulate(dot.begin(), dot.end(), Sum(0));
+}
+
 Tensors weighted_sum_backward_on_cpu(const at::Tensor& dout_TD, const at::Tensor& y_RD,
                                      const WeightedChoices& choices) {
   const int64_t T = choices.place_TK.size(0), K = choices.place_TK.size(1), D = y_RD.size(1);
@@ -148,7 +144,50 @@ Tensors weighted_sum_backward_on_cpu(const at::Tensor& dout_TD, const at::Tensor
   return {dy, dw};
 }
 
+}  // namespace
+
+at::Tensor sum_of_choices(const at::Tensor& dy_RD, const at::Tensor& place_TK) {
+  const int64_t T = place_TK.size(0), K = place_TK.size(1), D = dy_RD.size(1);
+  const at::Tensor dy = dy_RD.contiguous(), dx = at::empty({T, D}, dy.options());
+  const int64_t* place = place_TK.const_data_ptr<int64_t>();
+  DRIVETRAIN_ROW_TYPES(dy.scalar_type(), "rows_of_tokens", [&] {
+    const scalar_t* from = dy.const_data_ptr<scalar_t>();
+    scalar_t* to = dx.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, T, least_tokens(K, D), [&](int64_t begin, int64_t end) {
+      std::vector<SumOf<scalar_t>> sum(static_cast<size_t>(D));
+      for (int64_t t = begin; t < end; ++t) {
+        std::fill(sum.begin(), sum.end(), SumOf<scalar_t>(0));
+        for (int64_t k = 0; k < K; ++k) {
+          const scalar_t* row = from + place[t * K + k] * D;
+          for (int64_t d = 0; d < D; ++d) sum[size_t(d)] += static_cast<SumOf<scalar_t>>(row[d]);
+        }
+        for (int64_t d = 0; d < D; ++d) to[t * D + d] = static_cast<scalar_t>(sum[size_t(d)]);
+      }
+    });
+  });
+  return dx;
+}
+
+at::Tensor weigh_rows(const at::Tensor& a_RF, const at::Tensor& g_RF, const at::Tensor& weights_TK,
+                      const at::Tensor& place_TK) {
+  const int64_t T = place_TK.size(0), K = place_TK.size(1), F = a_RF.size(1);
+  const at::Tensor w = weights_TK.to(sum_type(a_RF)).contiguous(), dw = at::empty_like(w);
+  const int64_t* place = place_TK.const_data_ptr<int64_t>();
+  DRIVETRAIN_ROW_TYPES(a_RF.scalar_type(), "weigh_rows", [&] {
+    using Sum = SumOf<scalar_t>;
+    const Sum* from = w.const_data_ptr<Sum>();
+    Sum* to = dw.mutable_data_ptr<Sum>();
+    scalar_t *a = a_RF.mutable_data_ptr<scalar_t>(), *g = g_RF.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, T, least_tokens(K, F), [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin * K; c < end * K; ++c) to[c] = weigh_row(a + place[c] * F, g + place[c] * F, from[c], F);
+    });
+  });
+  return dw;
+}
+
 #undef DRIVETRAIN_ROW_TYPES
+
+namespace {
 
 Tensors weighted_sum_backward_by_operators(const at::Tensor& dout, const at::Tensor& y,
                                            const WeightedChoices& choices) {

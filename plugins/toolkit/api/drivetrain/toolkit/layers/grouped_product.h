@@ -3,6 +3,8 @@
 // On the CPU threads take whole groups, or blocks of large ones, one after another; an element of a result is computed
 // by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. 16
 // bits are multiplied by the processor's instructions for them (short_product.h), else as float32, and rounded once.
+// Processors with AVX2 and without AVX512 have a kernel for few rows with large weights (kernels/product/group.h), in
+// which a row's results do not depend on the other rows either.
 // On CUDA bfloat16 goes to at::_grouped_mm, whose offsets stay on the device; other types to one product per group,
 // for which the host has to wait for the counts.
 //
@@ -11,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
 #include <drivetrain/param.h>
@@ -34,14 +37,24 @@ class RowGroups {
   mutable at::Tensor ends_;
 };
 
+// R rows: those of x, or x[index[r]], which are then read where they lie if there is a kernel that can.
+struct GroupedRows {
+  GroupedRows(at::Tensor rows, at::Tensor which = {}) : x(std::move(rows)), index(std::move(which)) {}
+  int64_t size() const;
+  at::Tensor dense() const;  // [R, columns]
+  const at::Tensor x;
+  const at::Tensor index;  // int64 [R], on the device of x
+};
+
 // Row r of group e: y_r = W_e x_r; grouped_product_backward: dx_r = dy_r W_e. Rows of nobody are zeros. x [R, I],
 // weight [E O, I], dy [R, O].
-at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weight, const RowGroups& groups);
-at::Tensor grouped_product_backward(const at::Tensor& dy, const at::Tensor& weight, const RowGroups& groups);
+at::Tensor grouped_product(const GroupedRows& x, const at::Tensor& weight, const RowGroups& groups);
+at::Tensor grouped_product_backward(const GroupedRows& dy, const at::Tensor& weight, const RowGroups& groups);
 
 // Overwrites the slot of `weight` [E O, I] with dy_e^T x_e of each group or adds to it, as Param::write_grad says: a
 // group without rows becomes zeros, or stays. The sums are float32, or the slot's type if that is wider. There is no
 // temporary of the weight's size, but on CUDA for a slot of bfloat16.
-void accumulate_grouped_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups);
+void accumulate_grouped_weight_grad(Param& weight, const GroupedRows& dy, const GroupedRows& x,
+                                    const RowGroups& groups);
 
 }  // namespace drivetrain

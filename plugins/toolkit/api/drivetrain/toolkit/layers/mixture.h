@@ -31,6 +31,17 @@ at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows);
 at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, const at::Tensor& experts_TK,
                         const SortedRows& rows);
 
+// Experts that read tokens where they lie and weight their results themselves, on the CPU: what is kept for backward is
+// the tokens and what stands in front of the activation. Another toolkit may be in the process: a change of the members
+// changes the name.
+class TokenExperts1 {
+ public:
+  virtual ~TokenExperts1() = default;
+  // weighted_sum(forward(rows_of_tokens(x_TD, rows)), weights_TK, experts_TK, rows), within roundings.
+  virtual at::Tensor of_tokens(const at::Tensor& x_TD, const at::Tensor& weights_TK, const at::Tensor& experts_TK,
+                               const SortedRows& rows, StepContext& ctx) = 0;
+};
+
 // The MLP of a block that is a mixture, with layers of `layers`.
 class Mixture {
  public:
@@ -39,9 +50,12 @@ class Mixture {
   std::vector<ParamPtr> params() const;  // of router, experts, shared MLP and its gate
   at::Tensor forward(const at::Tensor& x_BSD, StepContext& ctx) const;
   const Experts& experts() const { return *experts_; }
+  // Whether the rows that experts read and return are kept for backward, for the plan.
+  bool keeps_rows(bool on_cpu) const;
 
  private:
   at::Tensor shared(const at::Tensor& x_BSD, StepContext& ctx) const;
+  TokenExperts1* token_experts(bool on_cpu) const;  // null: the experts get rows
 
   const MixtureSpec spec_;
   const std::string activation_;
