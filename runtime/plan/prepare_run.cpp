@@ -19,6 +19,8 @@
 namespace drivetrain {
 namespace {
 
+constexpr const char* kProductsIn = "products.";  // what products of blocks are computed with, as an ability
+
 // A name only: a plan is made on machines without the device too.
 at::Device device_of(const std::string& name, const RankEnvironment& env) {
   if (name == "cpu") return at::Device(at::kCPU);
@@ -226,6 +228,8 @@ std::string negotiate_mesh(const Parties& parties, PreparedRun& run, const std::
       [&](const std::string& kind) { return plan.id_of(kind); });
   plan.traffics = context.traffics();
   plan.copies = context.copies();
+  for (const auto& offer : context.offers())
+    if (offer.text.starts_with(kProductsIn)) plan.dtypes.products = offer.text.substr(std::string(kProductsIn).size());
   plan.updated_elements = context.updated_elements(), plan.update = context.update();
   decide_capture(parties, run, context, problems);
   plan.notes.clear();

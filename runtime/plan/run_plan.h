@@ -48,6 +48,8 @@ struct SchedulePlan {
 
 struct DtypePlan {
   Dtypes types;
+  // Of operands of blocks' products, where a plugin offers "products.TYPE"; "": the parameters'.
+  std::string products;
   // What chose them: a plugin's id, a key of the configuration or "default".
   std::string precision = "default", gradient = "default", reduce = "default";
 };

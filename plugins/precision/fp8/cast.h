@@ -16,9 +16,12 @@ constexpr int kOldestArch = 89;     // GPUs that multiply in 8 bits begin with s
 
 double largest(at::ScalarType type);  // 448 of e4m3, 57344 of e5m2
 
+constexpr int64_t kBlock = 128;  // numbers of a row that share a scale, where tensors have scales of blocks
+
 struct Scaled {
-  at::Tensor values;   // 8 bits
-  at::Tensor inverse;  // float32 scalar: 1 / scale
+  at::Tensor values;       // 8 bits
+  at::Tensor inverse;      // float32, 1 / scale: a scalar, or of blocks [N / block_rows, K / kBlock], rounded up
+  int64_t block_rows = 0;  // 0: one scale for all
 };
 
 // max |x|, a float32 scalar; NaN if x holds one.
@@ -32,11 +35,15 @@ struct Both {
 };
 Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
 
+// Scales of blocks of block_rows x kBlock numbers, each the largest power of two with which the block fits the type: so
+// they change exponents alone. NaN in blocks that are not finite. On the CPU.
+Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type);
+
 enum class Sums { fast, precise };  // of the tensor cores; one and the same on the CPU
 
 // a [N, K] b [M, K]^T + bias, [N, M] in `out`. bias [M] of type `out`, or undefined.
 at::Tensor product(const Scaled& a, const Scaled& b, at::ScalarType out, Sums sums, const at::Tensor& bias = {});
-// [N, M] -> [M, N], with columns of zeros up to a multiple of kAlignment.
+// [N, M] -> [M, N], with columns of zeros up to a multiple of kAlignment. Blocks are square.
 Scaled transposed(const Scaled& t);
 
 }  // namespace drivetrain::fp8

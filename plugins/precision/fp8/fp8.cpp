@@ -7,6 +7,7 @@
 #include <drivetrain/precision.h>
 
 #include <drivetrain/mesh.h>
+#include <drivetrain/schedule.h>
 
 #include "gpu.h"
 #include "linear.h"
@@ -47,16 +48,19 @@ void check_gpu([[maybe_unused]] const at::Device& device) {
 }
 
 struct Fp8Options {
-  std::string recipe = "DelayedScaling", fp8_format = "HYBRID", amax_compute_algo = "max";
+  std::string recipe = "DelayedScaling", amax_compute_algo = "max";
+  std::optional<std::string> fp8_format;
   int64_t amax_history_len = 1024, margin = 0;
   bool reduce_amax = true, fp8_wgrad = true, check_grad_overflow = true;
 };
 
 OptionTable fp8_table() {
   return table<Fp8Options>()
-      .field("recipe", &Fp8Options::recipe, "scales from the steps before, or from the tensor at hand")
-      .one_of({"DelayedScaling", "Float8CurrentScaling"})
-      .field("fp8_format", &Fp8Options::fp8_format, "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all")
+      .field("recipe", &Fp8Options::recipe,
+             "scales from the steps before, from the tensor at hand, or of its blocks (Float8BlockScaling, on the CPU)")
+      .one_of({"DelayedScaling", "Float8CurrentScaling", "Float8BlockScaling"})
+      .field("fp8_format", &Fp8Options::fp8_format,
+             "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all; null: HYBRID, of blocks E4M3")
       .one_of({"HYBRID", "E4M3"})
       .field("margin", &Fp8Options::margin, "powers of two left free above the largest value")
       .range(0, 8)
@@ -78,9 +82,9 @@ OptionTable fp8_table() {
 
 Recipe recipe_of(const Fp8Options& o) {
   Recipe recipe;
-  recipe.delayed = o.recipe == "DelayedScaling";
+  recipe.delayed = o.recipe == "DelayedScaling", recipe.blocks = o.recipe == "Float8BlockScaling";
   recipe.most_recent = o.amax_compute_algo == "most_recent";
-  if (o.fp8_format == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
+  if (o.fp8_format.value_or(recipe.blocks ? "E4M3" : "HYBRID") == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
   recipe.amax_history_len = o.amax_history_len;
   recipe.margin = static_cast<double>(o.margin);
   recipe.wgrad = o.fp8_wgrad;
@@ -105,19 +109,25 @@ class Fp8 final : public Precision {
 
   void plan(PlanContext& ctx) override {
     ctx.capturable();
-    if (ctx.run().tensor_ranks.known() && ctx.run().tensor_ranks > 1)
-      ctx.refuse(concat("layers are cut over ", ctx.run().tensor_ranks.value(),
-                        " ranks, and it multiplies whole layers only; use bf16 with tensor_parallel, or share the "
-                        "state instead (\"zero_optimization\": {\"stage\": 3}, \"pipeline\")"));
+    ctx.offer(ctx.run().device == "cpu" ? "products.float32" : "products.float8");
     if (ctx.run().device == "cpu")
       ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
     if (ctx.model().mixture.experts > 0)
       ctx.cost("routers, gates of shared experts and the products of experts stay in 16 bits");
+    if (scaling_->recipe().blocks && ctx.run().device != "cpu")
+      ctx.refuse(
+          "recipe Float8BlockScaling is not computed on a GPU in this version: cuBLASLt multiplies with scales of "
+          "blocks on "
+          "sm_90 alone, from CUDA 12.9 on, with scales in layouts of their own, and nothing here has been held against "
+          "it. "
+          "Use Float8CurrentScaling, or the CPU to look at numbers");
     if (scaling_->recipe().delayed) return;
     const Options usual;
     const auto idle = [&](const char* key, bool given) {
-      if (given) ctx.no_effect(concat("fp8.", key), "Float8CurrentScaling remembers nothing");
+      if (given) ctx.no_effect(concat("fp8.", key), options_.recipe + " remembers nothing");
     };
+    if (scaling_->recipe().blocks && options_.margin != 0)
+      ctx.no_effect("fp8.margin", "scales of blocks are the largest powers of two that fit");
     idle("amax_history_len", options_.amax_history_len != usual.amax_history_len);
     idle("amax_compute_algo", options_.amax_compute_algo != usual.amax_compute_algo);
   }
@@ -128,10 +138,13 @@ class Fp8 final : public Precision {
     std::vector<std::string> names;
     for (const ParamPtr& param : units.all())
       if (const std::string layer = layer_of(*param); scaling_->has_layer(layer)) names.push_back(layer);
-    std::vector<std::string> axes;
-    for (const Axis& axis : services_.mesh->axes())
-      if (axis.joins_gradients) axes.push_back(axis.name);
-    scaling_->attach(names, services_.mesh->group(axes), services_.device);
+    std::vector<std::string> peers, parts;
+    for (const Axis& axis : services_.mesh->axes()) {
+      if (axis.name == Schedule::kAxis) continue;
+      peers.push_back(axis.name);
+      if (!axis.joins_gradients) parts.push_back(axis.name);
+    }
+    scaling_->attach(names, services_.mesh->group(peers), services_.mesh->group(parts), services_.device);
   }
 
   Dtypes dtypes() const override { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }

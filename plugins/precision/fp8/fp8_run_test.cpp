@@ -83,13 +83,57 @@ TEST(Fp8Run, is_off_unless_it_is_enabled_and_not_together_with_bf16) {
             std::string::npos);
 }
 
-TEST(Fp8Run, tensor_parallelism_is_refused_before_anything_is_allocated) {
+// Layers that are cut have the scales of whole ones: what differs is how bfloat16 rounds sums of parts, whose bound is
+// that of bf16 itself.
+TEST(Fp8Run, tensor_parallel_ranks_follow_one_and_repeat_their_bits) {
   const TempFolder folder;
-  const std::string message = error_of([&] {
-    run_threads(precision_config(folder, "run", R"("fp8": {"enabled": true}, "tensor_parallel": {"size": 2})"), 2);
-  });
-  EXPECT_NE(message.find("layers are cut over 2 ranks, and it multiplies whole layers only"), std::string::npos)
-      << message;
+  const std::string model =
+      R"("model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+    "vocab_size": 96, "max_position_embeddings": 32}}, )";
+  const auto run = [&](const std::string& name, const std::string& options, int ranks, const std::string& cut) {
+    const std::string tensor = ranks > 1 ? concat(R"(, "tensor_parallel": {"size": )", ranks, cut, "}") : "";
+    return run_threads(precision_config(folder, name, model + R"("fp8": {"enabled": true, )" + options + "}" + tensor),
+                       ranks);
+  };
+  int number = 0;
+  for (const std::string options :
+       {R"("amax_history_len": 4)", R"("recipe": "Float8CurrentScaling")", R"("recipe": "Float8BlockScaling")"}) {
+    SCOPED_TRACE(options);
+    const RunResult one = run(concat("one", ++number), options, 1, "");
+    for (const std::string cut : {"", R"(, "sequence_parallel": true)"}) {
+      SCOPED_TRACE(cut);
+      const RunResult two = run(concat("two", ++number), options, 2, cut),
+                      again = run(concat("two", ++number), options, 2, cut);
+      expect_same_curve(two, one, 0.003, 0.05);
+      for (size_t step = 0; step < two.metrics.size(); ++step)
+        for (const char* name : {"loss", "grad_norm"})
+          EXPECT_EQ(figure(two, step, name), figure(again, step, name)) << step << " " << name;
+    }
+  }
+}
+
+TEST_F(Fp8Plugin, refuses_scales_of_blocks_on_a_gpu_with_what_to_do) {
+  RunFacts run;
+  for (const char* device : {"cpu", "cuda"}) {
+    run.device = device;
+    PlanRecord ctx({}, run);
+    make(R"({"recipe": "Float8BlockScaling"})")->plan(ctx);
+    EXPECT_EQ(ctx.refusals().size(), run.device == "cpu" ? 0u : 1u) << device;
+    for (const auto& refusal : ctx.refusals())
+      EXPECT_NE(refusal.text.find("Use Float8CurrentScaling"), std::string::npos) << refusal.text;
+  }
+}
+
+// What a planner counts products and casts by.
+TEST_F(Fp8Plugin, says_what_its_products_are_computed_with) {
+  RunFacts run;
+  for (const auto& [device, type] : {std::pair("cpu", "products.float32"), std::pair("cuda", "products.float8")}) {
+    run.device = device;
+    PlanRecord ctx({}, run);
+    make()->plan(ctx);
+    ASSERT_EQ(ctx.offers().size(), 1u);
+    EXPECT_EQ(ctx.offers()[0].text, type);
+  }
 }
 
 // Scales are those of all ranks and stay within a step: two ranks with a micro-batch each have the bits of one.
@@ -121,7 +165,8 @@ TEST(Fp8Run, every_recipe_and_format_follows_float32) {
   const RunResult float32 = run_threads(precision_config(folder, "float32", ""), 1);
   int number = 0;
   for (const char* options :
-       {R"("recipe": "Float8CurrentScaling")", R"("fp8_format": "E4M3")",
+       {R"("recipe": "Float8CurrentScaling")", R"("recipe": "Float8BlockScaling")",
+        R"("recipe": "Float8BlockScaling", "fp8_format": "HYBRID")", R"("fp8_format": "E4M3")",
         R"("amax_history_len": 4, "amax_compute_algo": "most_recent", "margin": 1)", R"("fp8_wgrad": false)"}) {
     SCOPED_TRACE(options);
     const std::string section = concat(R"("fp8": {"enabled": true, )", options, "}");

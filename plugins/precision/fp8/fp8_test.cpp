@@ -144,14 +144,14 @@ TEST(Fp8Product, a_transposed_operand_is_padded_with_zeros) {
 // --- a layer
 
 struct Layer {
-  explicit Layer(const Recipe& recipe) : scaling(std::make_shared<Scaling>(recipe)) {
+  explicit Layer(const Recipe& recipe, int64_t in = 32, int64_t out = 48) : scaling(std::make_shared<Scaling>(recipe)) {
     LinearSpec spec;
-    spec.name = "fc", spec.in = 32, spec.out = 48;
+    spec.name = "fc", spec.in = in, spec.out = out;
     linear = make_layers(make_plain_layers(nullptr), scaling)->linear(spec);
     weight = linear->params()[0], bias = linear->params()[1];
-    weight->tensor = numbers({48, 32}, 5, 0.02).to(at::kBFloat16), bias->tensor = numbers({48}, 6).to(at::kBFloat16);
-    weight->grad = at::zeros({48, 32}), bias->grad = at::zeros({48});
-    scaling->attach({"fc"}, nullptr, at::Device(at::kCPU));
+    weight->tensor = numbers({out, in}, 5, 0.02).to(at::kBFloat16), bias->tensor = numbers({out}, 6).to(at::kBFloat16);
+    weight->grad = at::zeros({out, in}), bias->grad = at::zeros({out});
+    scaling->attach({"fc"}, nullptr, nullptr, at::Device(at::kCPU));
   }
   at::Tensor forward(const at::Tensor& x) const { return linear->apply(x, {}, nullptr); }
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x) const {
@@ -202,6 +202,79 @@ TEST(Fp8Linear, micro_batches_add_up_in_the_slot) {
   EXPECT_TRUE(at::equal(layer.weight->grad, once * 2));
 }
 
+// --- scales of blocks
+
+// Every block by its own largest value, from the definition.
+TEST(Fp8Blocks, each_has_the_largest_power_of_two_with_which_it_fits) {
+  for (const at::ScalarType type : kTypes)
+    for (const int64_t tall : {1, 128}) {
+      const std::vector<double> list = all_numbers(type);
+      at::Tensor x = numbers({200, 272}, 3, 0.02);
+      x.narrow(1, 0, 128).mul_(1e-6);
+      x.narrow(0, 128, 72).narrow(1, 256, 16).zero_();
+      const Scaled s = cast_blocks(x, tall, type);
+      ASSERT_EQ(s.inverse.sizes(), (std::vector<int64_t>{(200 + tall - 1) / tall, 3}));
+      const at::Tensor values = s.values.to(at::kFloat),
+                       again = values *
+                               s.inverse.repeat_interleave(tall, 0).narrow(0, 0, 200).repeat_interleave(128, 1).narrow(
+                                   1, 0, 272);
+      for (int64_t i = 0; i < s.inverse.size(0); ++i)
+        for (int64_t k = 0; k < 3; ++k) {
+          const int64_t rows = std::min(tall, 200 - i * tall), columns = std::min<int64_t>(128, 272 - k * 128);
+          const auto block = [&](const at::Tensor& t) {
+            return t.narrow(0, i * tall, rows).narrow(1, k * 128, columns);
+          };
+          const double amax = block(x).abs().max().item<double>(), inverse = s.inverse[i][k].item<double>();
+          int exponent = 0;
+          EXPECT_EQ(std::frexp(inverse, &exponent), 0.5) << "no power of two";
+          if (amax == 0) {
+            EXPECT_EQ(inverse, 1);
+            continue;
+          }
+          EXPECT_LE(amax / inverse, largest(type));
+          EXPECT_GT(2 * amax / inverse, largest(type));
+          for (const auto& [row, column] : {std::pair(int64_t{0}, int64_t{0}), std::pair(rows - 1, columns - 1)})
+            EXPECT_EQ(block(again)[row][column].item<double>(),
+                      rounded(block(x)[row][column].item<double>() / inverse, list) * inverse);
+        }
+    }
+}
+
+TEST(Fp8Blocks, numbers_that_are_not_finite_stay_in_their_block) {
+  at::Tensor x = numbers({2, 256}, 1);
+  x[1][3].fill_(std::numeric_limits<double>::infinity());
+  const Scaled s = cast_blocks(x, 1, at::kFloat8_e4m3fn);
+  EXPECT_TRUE(std::isnan(s.inverse[1][0].item<double>()));
+  EXPECT_TRUE(std::isfinite(s.inverse[0][0].item<double>()) && std::isfinite(s.inverse[1][1].item<double>()));
+}
+
+// Each sums along rows of its operands: x and dy have other blocks in the weight's gradient than in the other two.
+TEST(Fp8Blocks, the_three_products_of_a_layer_cast_along_what_they_sum) {
+  Recipe recipe;
+  recipe.delayed = false, recipe.blocks = true, recipe.backward = at::kFloat8_e4m3fn;
+  const Layer layer(recipe, 272, 160);
+  const at::Tensor x = numbers({2, 150, 272}, 1).to(at::kBFloat16),
+                   dy = numbers({2, 150, 160}, 2, 1e-5).to(at::kBFloat16);
+  const at::Tensor y = layer.forward(x), dx = layer.backward(dy, x);
+  const at::Tensor x_NI = x.view({-1, 272}), dy_NO = dy.view({-1, 160}), w = layer.weight->tensor;
+  const auto wide = [](const at::Tensor& t, int64_t tall) {
+    const Scaled s = cast_blocks(t, tall, at::kFloat8_e4m3fn);
+    const auto each = [&](const at::Tensor& scales) {
+      return scales.repeat_interleave(tall, 0)
+          .narrow(0, 0, t.size(0))
+          .repeat_interleave(128, 1)
+          .narrow(1, 0, t.size(1));
+    };
+    return Scaled{s.values.to(at::kDouble) * each(s.inverse.to(at::kDouble)), scalar(1)};
+  };
+  const Scaled sw = wide(w, 128);
+  expect_product(y.view({-1, 160}), wide(x_NI, 1), sw, layer.bias->tensor, 0x1p-8);
+  expect_product(dx.view({-1, 272}), wide(dy_NO, 1), {sw.values.t(), sw.inverse}, {}, 0x1p-8);
+  expect_product(layer.weight->grad, wide(dy_NO.t(), 1), wide(x_NI.t(), 1), {}, 0x1p-23);
+}
+
+// --- with other plugins
+
 // What a decorator inside adds is not rounded: the product alone has 8 bits.
 TEST(Fp8Linear, a_decorator_inside_computes_in_the_type_of_activations) {
   const auto scaling = std::make_shared<Scaling>(Recipe());
@@ -214,7 +287,7 @@ TEST(Fp8Linear, a_decorator_inside_computes_in_the_type_of_activations) {
   params[0]->tensor = bare.weight->tensor, params[1]->tensor = bare.bias->tensor;
   for (size_t i = 2; i < 4; ++i) params[i]->tensor = numbers(params[i]->layout.global_shape, i).to(at::kBFloat16);
   for (const ParamPtr& param : params) param->grad = at::zeros(param->layout.global_shape);
-  scaling->attach({"fc"}, nullptr, at::Device(at::kCPU));
+  scaling->attach({"fc"}, nullptr, nullptr, at::Device(at::kCPU));
   const at::Tensor x = numbers({16, 32}, 1).to(at::kBFloat16), dy = numbers({16, 48}, 2).to(at::kBFloat16);
   const at::Tensor &a = params[2]->tensor, &b = params[3]->tensor;
   EXPECT_TRUE(at::equal(linear->apply(x, {}, nullptr), bare.forward(x) + x.mm(a.unsqueeze(1)) * b));
@@ -262,7 +335,7 @@ double scale_of(const Scaled& s) { return 1 / s.inverse.item<double>(); }
 struct Scales {
   explicit Scales(Recipe recipe) : scaling(recipe) {
     scaling.add_layer("fc");
-    scaling.attach({"fc"}, nullptr, at::Device(at::kCPU));
+    scaling.attach({"fc"}, nullptr, nullptr, at::Device(at::kCPU));
   }
   // The scale of a tensor with this largest value.
   double see(double amax, Role role = Role::input) const {

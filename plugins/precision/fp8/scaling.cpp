@@ -29,18 +29,31 @@ bool Scaling::has_layer(const std::string& name) const {
   return std::find(names_.begin(), names_.end(), name) != names_.end();
 }
 
-void Scaling::attach(const std::vector<std::string>& names, GroupPtr peers, const at::Device& device) {
+void Scaling::attach(const std::vector<std::string>& names, GroupPtr peers, GroupPtr parts, const at::Device& device) {
   for (const std::string& name : names) {
     const auto layer = std::find(names_.begin(), names_.end(), name) - names_.begin();
     places_.at(static_cast<size_t>(layer)) = static_cast<int64_t>(kept_.size());
     kept_.push_back(layer);
   }
-  peers_ = std::move(peers);
+  peers_ = std::move(peers), parts_ = std::move(parts);
   const auto places = static_cast<int64_t>(kept_.size());
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
   used_ = at::zeros({places, kRoles}, options), seen_ = at::zeros({places, kRoles}, options);
   if (recipe_.delayed) history_ = at::zeros({places, kRoles, recipe_.amax_history_len}, options);
 }
+
+namespace {
+
+bool several(const GroupPtr& group) { return group && group->size() > 1; }
+
+// The largest of all ranks of the group, element by element.
+at::Tensor largest_over(Group& group, const at::Tensor& mine) {
+  at::Tensor all = group.allocate(group.size() * mine.numel(), at::kFloat);
+  group.all_gather(all, mine.reshape({-1}))->wait();
+  return at::amax(all.view({group.size(), -1}), 0).view_as(mine);
+}
+
+}  // namespace
 
 // From the history, which a restart may have filled.
 void Scaling::step_begin() {
@@ -53,16 +66,12 @@ void Scaling::step_begin() {
 void Scaling::step_end() {
   recording_ = false;
   if (!history_.defined() || kept_.empty()) return;
-  at::Tensor amax = seen_;
-  if (peers_ && peers_->size() > 1) {
-    at::Tensor all = peers_->allocate(peers_->size() * seen_.numel(), at::kFloat);
-    peers_->all_gather(all, seen_.view({-1}))->wait();
-    amax = at::amax(all.view({peers_->size(), -1}), 0).view_as(seen_);
-  }
+  const at::Tensor amax = several(peers_) ? largest_over(*peers_, seen_) : seen_;
   const int64_t older = recipe_.amax_history_len - 1;
   if (older > 0) history_.narrow(2, 1, older).copy_(history_.narrow(2, 0, older).clone());
   history_.select(2, 0).copy_(at::where(at::isfinite(amax), amax, used_));
   seen_.zero_();
+  remembers_ = true;
 }
 
 void Scaling::state(StateVisitor& visitor) {
@@ -80,10 +89,15 @@ at::Tensor Scaling::scale_of(const at::Tensor& amax, at::ScalarType type) const 
   return at::where(amax > 0, scale.clamp_max(std::numeric_limits<float>::max()), at::ones_like(scale));
 }
 
+// What is remembered is that of all parts already.
+at::Tensor Scaling::over_parts(const at::Tensor& amax) const {
+  return several(parts_) && !remembers_ ? largest_over(*parts_, amax) : amax;
+}
+
 Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) const {
   const at::NoGradGuard off;
-  const at::ScalarType type = role == Role::gradient ? recipe_.backward : recipe_.forward;
-  const at::Tensor amax = absolute_maximum(x);
+  const at::ScalarType type = type_of(role);
+  const at::Tensor amax = over_parts(absolute_maximum(x));
   at::Tensor chosen = amax;
   const int64_t place = places_.at(static_cast<size_t>(layer));
   if (history_.defined() && place >= 0) {
@@ -95,17 +109,28 @@ Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) con
   return {scale_of(chosen, type) + (amax - amax), type};
 }
 
+namespace {
+
+int64_t block_rows(Role role) { return role == Role::weight ? kBlock : 1; }
+
+}  // namespace
+
 Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
+  if (recipe_.blocks) return cast_blocks(x, block_rows(role), type_of(role));
   const Scale of = scale(layer, role, x);
   return fp8::cast(x, of.value, of.type);
 }
 
+// A square block has one scale either way; a row of 128 is another one.
 Scaled Scaling::cast_transposed(int64_t layer, Role role, const at::Tensor& x) const {
+  if (recipe_.blocks && role == Role::weight) return transposed(cast(layer, role, x));
+  if (recipe_.blocks) return cast_blocks(x.t(), block_rows(role), type_of(role));
   const Scale of = scale(layer, role, x);
   return fp8::cast_transposed(x, of.value, of.type);
 }
 
 Both Scaling::cast_both(int64_t layer, Role role, const at::Tensor& x) const {
+  if (recipe_.blocks) return {cast(layer, role, x), cast_transposed(layer, role, x)};
   const Scale of = scale(layer, role, x);
   return fp8::cast_both(x, of.value, of.type);
 }

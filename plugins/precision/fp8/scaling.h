@@ -1,9 +1,13 @@
-// Which scale a tensor is cast with: one number per tensor and layer.
+// Which scale a tensor is cast with: one number per tensor and layer, or one per block.
 //
 // Source: NVIDIA's Transformer Engine, recipes DelayedScaling and Float8CurrentScaling. The scale makes the largest
 // absolute value (amax) fill the range of the type, 2^margin left free. Float8CurrentScaling takes the amax of the
 // tensor at hand. DelayedScaling takes that of the last `amax_history_len` steps, the same for all micro-batches of a
 // step; in a step without any, as the first one is, it takes the tensor's own.
+//
+// Float8BlockScaling: weights have a scale for each 128 x 128 numbers, other operands for each 128 of a row along which
+// the product sums (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2; powers of two as in Transformer
+// Engine). Each product casts by itself, and nothing is remembered.
 //
 // All of it is on the device and the host reads nothing, so that steps may be recorded. Thread: as layers.
 #pragma once
@@ -21,6 +25,7 @@ namespace drivetrain::fp8 {
 
 struct Recipe {
   bool delayed = true, most_recent = false;
+  bool blocks = false;  // scales of blocks, from the tensor at hand
   at::ScalarType forward = at::kFloat8_e4m3fn, backward = at::kFloat8_e5m2;
   int64_t amax_history_len = 1024;
   double margin = 0;
@@ -40,15 +45,18 @@ class Scaling {
   int64_t add_layer(const std::string& name);
   bool has_layer(const std::string& name) const;
   // Keeps what `names` need, in their order; other layers are another stage's and do not run. `peers`: the ranks that
-  // have the same layers.
-  void attach(const std::vector<std::string>& names, GroupPtr peers, const at::Device& device);
+  // have the same layers or parts of them. `parts`: those of them that share each tensor (tensor parallelism): they
+  // call everything below together and in the same order.
+  void attach(const std::vector<std::string>& names, GroupPtr peers, GroupPtr parts, const at::Device& device);
 
   void step_begin();
   // Collective over the peers.
   void step_end();
   void state(StateVisitor& visitor);
 
-  // x in 8 bits. Within a training step its amax is recorded; as often as one likes, it is a maximum.
+  // x in 8 bits. Within a training step its amax is recorded; as often as one likes, it is a maximum. Where x's own
+  // amax is the scale, it is that of all parts.
+  // With scales of blocks x is [rows, columns].
   Scaled cast(int64_t layer, Role role, const at::Tensor& x) const;
   Scaled cast_transposed(int64_t layer, Role role, const at::Tensor& x) const;
   Both cast_both(int64_t layer, Role role, const at::Tensor& x) const;
@@ -58,18 +66,21 @@ class Scaling {
     at::Tensor value;  // float32 scalar
     at::ScalarType type;
   };
+  at::ScalarType type_of(Role role) const { return role == Role::gradient ? recipe_.backward : recipe_.forward; }
   Scale scale(int64_t layer, Role role, const at::Tensor& x) const;
   at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) const;
+  at::Tensor over_parts(const at::Tensor& amax) const;
 
   const Recipe recipe_;
   std::vector<std::string> names_;  // of all layers
   std::vector<int64_t> places_;     // by layer, in the tensors below; -1: not this rank's
   std::vector<int64_t> kept_;       // the layer of each place
-  GroupPtr peers_;
+  GroupPtr peers_, parts_;
   bool recording_ = false;
-  at::Tensor history_;  // float32 [places, kRoles, amax_history_len], newest first
-  at::Tensor used_;     // float32 [places, kRoles]: the amax that this step's scales follow from; 0: none yet
-  at::Tensor seen_;     // float32 [places, kRoles]: the amax of this step so far
+  bool remembers_ = false;  // there is a history: parts have one scale without asking each other
+  at::Tensor history_;      // float32 [places, kRoles, amax_history_len], newest first
+  at::Tensor used_;         // float32 [places, kRoles]: the amax that this step's scales follow from; 0: none yet
+  at::Tensor seen_;         // float32 [places, kRoles]: the amax of this step so far
 };
 using ScalingPtr = std::shared_ptr<Scaling>;
 

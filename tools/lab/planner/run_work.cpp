@@ -60,6 +60,17 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
     for (ProductWork& product : *list) product.count *= wanted / flops;
 }
 
+// Operands in 8 bits: x and W are cast forward and, transposed, backward; dy once into both. A cast reads twice, for
+// the largest value and for what it writes. Passes count three times forward.
+void add_casts(StepWork& work, const RunPlan& plan) {
+  if (plan.dtypes.products != "float8") return;
+  const double cast = 2 * plan.run.compute_bytes + 1;
+  for (ProductWork& p : work.products) {
+    p.dtype = plan.dtypes.products;
+    work.passed_bytes += p.count * (2 * cast * (p.rows + p.out) * p.in + (cast + 1) * p.rows * p.out) / 3;
+  }
+}
+
 // Ranks that share the experts of a layer.
 double expert_ranks(const MeshPlan& mesh) {
   for (size_t i = 0; i < mesh.axes.size(); ++i)
@@ -228,6 +239,7 @@ StepWork work_of_run(const PreparedRun& run) {
                         static_cast<double>(plan.run.rank_positions.value_or(static_cast<int64_t>(seq)));
   add_shape(work, shape_of(plan.model_alone), cuts);
   fit_products(work, plan.model_alone, tokens, tensor * stages);
+  add_casts(work, plan);
   add_experts(work, plan, cuts.tokens_outside, stages);
   apply_windows(work, plan.model_alone);
   add_recompute(work, run);

@@ -7,7 +7,8 @@ namespace {
 
 double sum_of(const std::vector<ProductWork>& list, const StepWork& work, const Hardware& hardware) {
   double seconds = 0;
-  for (const ProductWork& product : list) seconds += product_seconds(product, work.dtype, hardware);
+  for (const ProductWork& product : list)
+    seconds += product_seconds(product, product.dtype.empty() ? work.dtype : product.dtype, hardware);
   return seconds;
 }
 

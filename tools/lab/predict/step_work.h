@@ -15,6 +15,7 @@ namespace drivetrain {
 struct ProductWork {
   std::string what;
   double rows = 0, out = 0, in = 0, count = 0;
+  std::string dtype = {};  // of its operands; "": StepWork's
   double flops() const { return 2 * rows * out * in * count; }
 };
 
