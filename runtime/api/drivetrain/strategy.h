@@ -2,8 +2,8 @@
 // plugins/README.md ("The hooks") shows what the built-in strategies do in them.
 //
 // Order of plugins, outermost first: schedule, data_parallel, recompute, context_parallel, tensor_parallel,
-// expert_parallel, precision, attention, strategy; plugins of one kind in the order of the configuration. The section of
-// a strategy may move it out: `"outside_of": "KIND"` puts it directly outside of the plugins of that kind. `plan`,
+// expert_parallel, precision, attention, strategy; plugins of one kind in the order of the configuration. The section
+// of a strategy may move it out: `"outside_of": "KIND"` puts it directly outside of the plugins of that kind. `plan`,
 // `step_begin`, the before hooks and `after_update` run outermost first. `build`, `attach`, the after hooks,
 // `values_done`, `flush_grads` and `step_end` run innermost first.
 //

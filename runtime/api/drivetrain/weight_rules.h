@@ -29,8 +29,8 @@ struct WeightPart {
   bool prefixed = true;  // false: its name never has WeightRules::prefix ("lm_head.weight")
   int64_t first = 0;     // the row of the tensor where these rows begin
   bool padded = false;   // when read, the tensor may have further rows, which hold nothing (a padded vocabulary)
-  // When read, the tensor may end before the last rows of the part that ends last, if this is not `refused`. One rule for
-  // all parts of a tensor. Writing always gives all rows.
+  // When read, the tensor may end before the last rows of the part that ends last, if this is not `refused`. One rule
+  // for all parts of a tensor. Writing always gives all rows.
   AbsentRows absent = AbsentRows::refused;
 };
 
