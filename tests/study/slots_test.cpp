@@ -97,6 +97,30 @@ TEST(Slots, what_cannot_be_is_one_message) {
   expect(R"({"dispatch": {"slots": [{"cores": "0", "gpus": "1"}]}})", "a slot has no key \"gpus\"");
 }
 
+TEST(Slots, of_slurm_are_tasks_with_options_that_the_study_does_not_say_itself) {
+  const Dispatch plain = study_with(R"({"dispatch": {"slurm": {}}})").dispatch;
+  EXPECT_TRUE(plain.is_slurm);
+  EXPECT_EQ(plain.slurm.at_once, 0);
+  const Dispatch full =
+      study_with(R"({"dispatch": {"slurm": {"options": ["--partition=gpu", "-c8"], "at_once": 4}}})").dispatch;
+  EXPECT_EQ(full.slurm.options, (std::vector<std::string>{"--partition=gpu", "-c8"}));
+  EXPECT_EQ(full.slurm.at_once, 4);
+  EXPECT_FALSE(study_with(R"({"dispatch": {"slots": 1}})").dispatch.is_slurm);
+  const auto expect = [](const std::string& json, const std::string& part) {
+    EXPECT_NE(refusal_of(json).find(part), std::string::npos) << refusal_of(json);
+  };
+  expect(R"({"dispatch": {"slurm": true}})", "\"slurm\" is {\"options\"");
+  expect(R"({"dispatch": {"slurm": {}, "slots": 2}})", "leave one of them out");
+  expect(R"({"dispatch": {"slurm": {"partition": "gpu"}}})", "\"slurm\" has no key \"partition\"");
+  expect(R"({"dispatch": {"slurm": {"options": "--partition=gpu"}}})", "is a list of words");
+  expect(R"({"dispatch": {"slurm": {"options": ["gpu"]}}})", "an option and its value are one word");
+  for (const char* own : {"--array=0-3", "--nodes=2", "-N2", "--wrap=true", "-o", "--output=x"})
+    expect(R"({"dispatch": {"slurm": {"options": [")" + std::string(own) + "\"]}}}", "is not the study's to take");
+  for (const char* at_once : {"0", "1.5", "\"2\""})
+    expect(R"({"dispatch": {"slurm": {"at_once": )" + std::string(at_once) + "}}}", "\"at_once\" is a whole number");
+  expect(R"({"budget_s": 60, "dispatch": {"slurm": {}}})", "\"budget_s\" counts time on this host");
+}
+
 TEST(Slots, what_a_slot_cannot_give_is_refused) {
   std::vector<Cell> cells(1);
   cells[0].id = "the cell";

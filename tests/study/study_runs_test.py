@@ -127,7 +127,7 @@ def every_end(folder):
     for part in ("tensor_parallel.size=3", "Not ranked", "loss not finite", "out of memory (", "signal 9",
                  "Shares of a step", "Where a step's time goes"):
         check(part in page, part)
-    check("<script" not in page, "the page has a script")
+    check("<script src" not in page and "<link" not in page, "the page is not whole in itself")
 
 
 def on_a_terminal(folder):
@@ -354,6 +354,10 @@ def bad_input(folder):
         study = Study(folder / str(number), **keys)
         study.run("--plan", code=2, says=says)
         check(not study.output.exists(), "a plan left a folder")
+    slurm = Study(folder / "slurm", factors={"seed": [1, 2]}, dispatch={"slurm": {}})
+    ran = subprocess.run(slurm.command(), text=True, capture_output=True, env={**os.environ, "PATH": str(folder)})
+    check(ran.returncode == 2 and "sbatch is not to be had here" in ran.stderr, f"{ran.returncode} {ran.stderr}")
+    check(not slurm.output.exists(), "a study that is refused left a folder")
 
 
 def enough_repeats(folder):

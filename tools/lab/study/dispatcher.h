@@ -2,6 +2,7 @@
 // runs of a block may end in any order, and the next block begins when all of them have.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -19,6 +20,7 @@
 #include "study/ledger.h"
 #include "study/progress.h"
 #include "study/slots.h"
+#include "study/slurm.h"
 
 namespace drivetrain::study {
 
@@ -31,7 +33,8 @@ struct Dispatched {
   Ledger& ledger;
   std::vector<Value>& lines;  // of the ledger
   Progress& progress;
-  std::vector<Slot> slots;  // at least one
+  std::vector<Slot> slots;      // at least one
+  SlurmQueue* slurm = nullptr;  // where runs are tasks of array jobs; null: this host runs them
 };
 
 class Dispatcher {
@@ -41,16 +44,34 @@ class Dispatcher {
 
   // Returns where all is done, the budget is spent, or a signal came. Throws Error, after the runs at hand have ended.
   void run();
-  int64_t left() const { return left_; }  // runs that --resume would do
+  int64_t left() const { return left_; }            // runs that --resume would do
+  bool has_lost() const { return !lost_.empty(); }  // tasks of SLURM ended without a result
 
  private:
   struct Running;
+  // A run that SLURM has.
+  struct Task {
+    Turn turn;
+    Value line;
+    std::string folder;
+    SlurmTask place;
+    bool adopted = false;                                               // of an earlier start of the study
+    std::optional<std::chrono::steady_clock::time_point> over_since{};  // by SLURM's word, without a result
+  };
 
   void run_block(std::deque<Turn> queue);
+  // dispatcher_slurm.cpp
+  void run_array(std::deque<Turn> queue);
+  void adopt(std::vector<Turn>& turns);
+  void submit(const std::vector<Turn>& turns);
+  void collect(std::deque<Turn>& again);
+  bool collected(Task& task, std::deque<Turn>& again);
+  void tell_lost(const Task& task, const std::string& state);
   bool is_startable() const;
   void start(const Turn& turn, size_t slot);
   void look(std::deque<Turn>& queue);
   void ended(size_t slot, const CellEnd& end, std::deque<Turn>& queue);
+  void settle(const Turn& turn, Value line, const CellEnd& end, std::deque<Turn>& queue);
   bool comes_again(const Turn& turn, const Value& line);
   void stop_for_disk(Value line);
 
@@ -70,14 +91,17 @@ class Dispatcher {
   Value line_of(const Turn& turn) const;
   std::string new_folder(const Turn& turn) const;
   std::optional<int64_t> seed_of(const Turn& turn) const;
+  CellRun run_of(const Turn& turn, const std::string& folder) const;
   const std::string& cell_id(const Turn& turn) const { return all_.design.cells[turn.cell].id; }
   bool is_over_budget() const { return all_.study.budget_s > 0 && spent_s_ >= all_.study.budget_s; }
 
   const Dispatched all_;
-  std::vector<std::unique_ptr<Running>> runs_;  // by slot; null: it is free
-  std::map<size_t, int> tries_;                 // of this block's cells, under a load that is not allowed
-  std::set<std::string> stopped_;               // cells that cannot win any more
-  std::exception_ptr problem_;                  // after which no run starts
+  std::vector<std::unique_ptr<Running>> runs_;       // by slot; null: it is free
+  std::vector<Task> tasks_;                          // that have not ended
+  std::vector<std::string> lost_;                    // tasks without a result, in words
+  std::map<std::pair<size_t, int64_t>, int> tries_;  // of a cell and block, under a load that is not allowed
+  std::set<std::string> stopped_;                    // cells that cannot win any more
+  std::exception_ptr problem_;                       // after which no run starts
   EnergyMeter meter_;
   int64_t left_ = 0;
   double spent_s_ = 0;

@@ -41,11 +41,17 @@ std::string energy_counters() {
 
 }  // namespace
 
+std::string host_name() {
+  utsname system = {};
+  uname(&system);
+  return system.nodename;
+}
+
 Value environment_now(const std::string& build) {
   utsname system = {};
   uname(&system);
   Value environment = Value::object();
-  environment.set("host", system.nodename), environment.set("cpu", line_in("/proc/cpuinfo", "model name"));
+  environment.set("host", host_name()), environment.set("cpu", line_in("/proc/cpuinfo", "model name"));
   environment.set("cores", static_cast<int64_t>(sysconf(_SC_NPROCESSORS_ONLN)));
   environment.set("memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
   environment.set("kernel", system.release), environment.set("gpus", gpus());

@@ -1,4 +1,5 @@
 // What a report says of runs that went side by side.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -19,7 +20,26 @@ std::string counted_text(const std::map<std::string, int>& counts) {
 
 }  // namespace
 
+namespace {
+
+// Of runs that were tasks of a cluster: where they were.
+std::string cluster_text(const StudyRecord& study) {
+  std::map<std::string, int> hosts;
+  for (const CellRecord& cell : study.cells)
+    for (const RunRecord& run : cell.runs)
+      if (run.end.find("job") && run.end.find("host")) ++hosts[run.end.find("host")->as_string()];
+  if (hosts.empty()) return "";
+  std::vector<std::string> list;
+  for (const auto& [host, runs] : hosts) list.push_back(concat(host, " (", runs, runs == 1 ? " run)" : " runs)"));
+  return "Runs were tasks of SLURM on " + join(list) +
+         (hosts.size() > 1 ? ": speeds are those of several hosts, and compare cells only where the hosts are alike."
+                           : ".");
+}
+
+}  // namespace
+
 std::string slots_text(const StudyRecord& study) {
+  if (const std::string cluster = cluster_text(study); !cluster.empty()) return cluster;
   std::map<int64_t, std::set<std::string>> cores;  // by slot: a study that goes on may find others
   for (const CellRecord& cell : study.cells)
     for (const RunRecord& run : cell.runs)
@@ -34,7 +54,10 @@ std::string slots_text(const StudyRecord& study) {
 }
 
 std::string slots_html(const StudyRecord& study) {
-  if (slots_text(study).empty()) return "";
+  const auto in_slot = [](const RunRecord& run) { return run.slot > 0; };
+  if (std::none_of(study.cells.begin(), study.cells.end(),
+                   [&](const CellRecord& cell) { return std::any_of(cell.runs.begin(), cell.runs.end(), in_slot); }))
+    return "";
   std::map<std::string, std::string> labels;
   for (const CellRecord& cell : study.cells) labels[cell.id] = label_of(cell, study);
   Table table{{"cell", "slots", "beside"}, {}, 3};

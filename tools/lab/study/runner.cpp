@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include <drivetrain/error.h>
 
@@ -22,6 +23,7 @@
 #include "study/records.h"
 #include "study/report.h"
 #include "study/slots.h"
+#include "study/slurm.h"
 #include "study/study_begin.h"
 
 namespace drivetrain::study {
@@ -44,6 +46,7 @@ class Runner {
     const Questions questions;
     plans_ = Planner(study_, questions, base_).plan(design_.cells);
     check_slots(slots_here(study_), design_.cells, plans_, study_.path);
+    check_slurm(study_, design_.cells, plans_);
     const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
     if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
     if (!request_.json) tell_limits();
@@ -55,6 +58,8 @@ class Runner {
 
   int run() {
     slots_ = slots_here(study_);  // refused before anything is written
+    std::optional<SlurmQueue> slurm;
+    if (study_.dispatch.is_slurm) slurm.emplace(study_, request_.program);
     Ledger ledger(study_.output_dir);
     ledger_ = &ledger;
     lines_ = ledger.lines();
@@ -70,11 +75,13 @@ class Runner {
                            .ledger = ledger,
                            .lines = lines_,
                            .progress = progress_,
-                           .slots = slots_});
+                           .slots = slots_,
+                           .slurm = slurm ? &*slurm : nullptr});
     dispatcher.run();
     write_report(records_of(read_ledger(study_.output_dir), study_.output_dir));
     say("report: " + study_.output_dir + "/report.html");
-    return Interrupts::count() > 0 && dispatcher.left() > 0 ? 128 + Interrupts::last() : 0;
+    if (Interrupts::count() > 0 && dispatcher.left() > 0) return 128 + Interrupts::last();
+    return dispatcher.has_lost() ? static_cast<int>(ErrorCode::communication) : 0;
   }
 
  private:
@@ -123,6 +130,7 @@ class Runner {
       }
     check_known_cells(lines_, design_.cells, plans_, study_.path);
     check_slots(slots_, design_.cells, plans_, study_.path);
+    check_slurm(study_, design_.cells, plans_);
     tell_limits();
     std::vector<Value> news;
     for (size_t i = 0; i < plans_.size(); ++i)

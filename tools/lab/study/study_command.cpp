@@ -11,6 +11,7 @@
 #include "study/records.h"
 #include "study/report.h"
 #include "study/runner.h"
+#include "study/study_task.h"
 
 namespace drivetrain::study {
 namespace {
@@ -60,6 +61,7 @@ int run(const cli::Arguments& arguments) {
   if (arguments.plain().front() == "merge") return merge(arguments);
   if (arguments.has("--into")) throw fail(ErrorCode::config, "study: --into goes with merge");
   if (arguments.plain().front() == "compare") return compare(arguments);
+  if (arguments.plain().front() == "task" && arguments.plain().size() == 2) return run_task(arguments.plain()[1]);
   if (arguments.has("--outcome")) throw fail(ErrorCode::config, "study: --outcome goes with compare");
   if (arguments.plain().size() > 1)
     throw fail(ErrorCode::config, "study: takes one file, found ", shown(arguments.plain()[1]), " too");

@@ -63,13 +63,21 @@ struct Repeats {
   double until = 0;  // 0.03: 3 %; 0: always `most`
 };
 
-// Runs side by side on this host: so many slots of equal size, or those that are listed.
+// Tasks of an array job. `options`: of sbatch, beside the study's own.
+struct Slurm {
+  std::vector<std::string> options;
+  int64_t at_once = 0;  // tasks at a time; 0: as many as SLURM starts
+};
+
+// Runs side by side on this host: so many slots of equal size, or those that are listed; or on the hosts of a cluster.
 struct Dispatch {
   struct Listed {
     std::string cores, devices;  // "0-3"; "0,1" or ""
   };
   int64_t slots = 1;
   std::vector<Listed> listed;
+  bool is_slurm = false;
+  Slurm slurm;
 };
 
 // Cells that are shown to be worse than the best one run no further repeats.

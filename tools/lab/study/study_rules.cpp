@@ -35,14 +35,63 @@ void check_own_keys(const Value& value, const char* what, const std::vector<std:
       throw wrong_key(m.value, concat(what, " has no key \"", shown(m.key), "\"", suggestion(m.key, keys)));
 }
 
+// What the study says of each of its array jobs itself, or what would make another kind of job.
+constexpr const char* kOwnOptions[] = {"--array", "--parsable", "--wrap",  "--output", "--error", "--requeue",
+                                       "--nodes", "--ntasks",   "--chdir", "--wait",   "--hold",  "--dependency",
+                                       "-a",      "-o",         "-e",      "-N",       "-n",      "-D",
+                                       "-W",      "-H",         "-d"};
+
+void check_option(const Value& option) {
+  if (!option.is_string() || !option.as_string().starts_with('-'))
+    throw wrong(option, concat("\"options\" are words of sbatch such as \"--partition=gpu\", found ",
+                               shown_value(option), "\n   an option and its value are one word: \"--partition=gpu\""));
+  const std::string& text = option.as_string();
+  for (const char* const own : kOwnOptions)
+    if (text == own || text.starts_with(std::string(own) + "=") || (own[1] != '-' && text.starts_with(own)))
+      throw wrong(option, concat("\"", shown(text),
+                                 "\" is not the study's to take: it submits one array job of tasks on "
+                                 "one host each, and says ",
+                                 own, " itself\n   leave it out"));
+}
+
+Dispatch slurm_of(const Value& value) {
+  if (!value.is_object())
+    throw wrong(value,
+                concat("\"slurm\" is {\"options\": [\"--partition=gpu\", ...], \"at_once\": N}, or {} for neither, "
+                       "found ",
+                       shown_value(value)));
+  check_own_keys(value, "\"slurm\"", {"options", "at_once"});
+  Dispatch dispatch;
+  dispatch.is_slurm = true;
+  if (const Value* const options = value.find("options")) {
+    if (!options->is_array())
+      throw wrong(*options, concat("\"options\" is a list of words, found ", shown_value(*options)));
+    for (const Value& option : options->items()) {
+      check_option(option);
+      dispatch.slurm.options.push_back(option.as_string());
+    }
+  }
+  if (const Value* const at_once = value.find("at_once")) {
+    if (!at_once->is_int() || at_once->as_int() < 1)
+      throw wrong(*at_once, concat("\"at_once\" is a whole number of tasks from 1, found ", shown_value(*at_once)));
+    dispatch.slurm.at_once = at_once->as_int();
+  }
+  return dispatch;
+}
+
 Dispatch dispatch_of(const Value& value) {
   const auto refuse = [](const Value& at) {
     throw wrong(at, concat("\"dispatch\" is {\"slots\": N}, or {\"slots\": [{\"cores\": \"0-3\", \"devices\": \"0\"}, "
-                           "...]}, found ",
+                           "...]}, or {\"slurm\": {...}}, found ",
                            shown_value(at)));
   };
   if (!value.is_object()) refuse(value);
-  check_own_keys(value, "\"dispatch\"", {"slots"});
+  check_own_keys(value, "\"dispatch\"", {"slots", "slurm"});
+  if (const Value* const slurm = value.find("slurm")) {
+    if (value.find("slots"))
+      throw wrong(value, "\"slots\" are parts of this host, and \"slurm\" takes others\n   leave one of them out");
+    return slurm_of(*slurm);
+  }
   const Value* const slots = value.find("slots");
   if (!slots) refuse(value);
   Dispatch dispatch;
@@ -96,6 +145,10 @@ EarlyStop early_stop_of(const Value& value, int64_t most) {
 void read_rules(const Value& study, StudyFile& file) {
   if (const Value* const load = study.find("allow_load")) file.allow_load = allow_load_of(*load);
   if (const Value* const dispatch = study.find("dispatch")) file.dispatch = dispatch_of(*dispatch);
+  if (const Value* const budget = study.find("budget_s"); budget && file.dispatch.is_slurm)
+    throw wrong(*budget,
+                "\"budget_s\" counts time on this host, and runs are tasks of SLURM\n   leave it out; sbatch's "
+                "--time and --qos are \"options\" of \"slurm\"");
   if (const Value* const rule = study.find("early_stop")) file.early_stop = early_stop_of(*rule, file.repeats.most);
 }
 
