@@ -11,6 +11,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
+#include "generate/conversation.h"
 #include "generate/prompts.h"
 
 #include <gtest/gtest.h>
@@ -130,6 +131,18 @@ TEST_F(Prompts, say_which_line_is_wrong) {
   expect(error_of([&] { read_prompts(folder.path("none"), false); }), {"--prompts", "no such file"});
   expect(error_of([&] { as_conversation(read_prompts(write("c.jsonl", "{\"prompt\": [1]}"), true).at(0)); }),
          {"line 1", "token ids", "--chat"});
+}
+
+// A run keeps no copy of a tokenizer that lies elsewhere.
+TEST_F(Prompts, are_written_by_the_template_of_the_tokenizer_wherever_its_files_are) {
+  const std::string config = write("tokenizer_config.json", R"({"chat_template": "<{{ messages[0].content }}>"})");
+  const Prompt prompt = as_conversation(prompt_of_text("hi", "test"));
+  EXPECT_EQ(ConversationWriter("nowhere", "", {config}, true).write(prompt), "<hi>");
+  EXPECT_EQ(ConversationWriter("nowhere", config, {}, true).write(prompt), "<hi>");
+  EXPECT_EQ(ConversationWriter(folder.path(), "", {}, true).write(prompt), "<hi>");
+  const std::string refusal = error_of([&] { ConversationWriter("nowhere", "", {"/other/tokenizer.json"}, true); });
+  for (const char* part : {"--chat", "nowhere holds no chat template", "--tokenizer"})
+    EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
 }
 
 }  // namespace

@@ -11,12 +11,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder in which a tokenizer's files lie. One that is named may be a file, or a plugin without files.
-std::vector<std::string> places(const std::string& folder, const std::string& tokenizer) {
+// The folders in which a tokenizer's files may lie. One that is named may be a file, or a plugin without files.
+std::vector<std::string> places(const std::string& folder, const std::string& tokenizer,
+                                const std::vector<std::string>& tokenizer_files) {
   std::error_code unknown;
-  if (tokenizer.empty() || !fs::exists(tokenizer, unknown)) return {folder, (fs::path(folder) / "final").string()};
-  const fs::path named(tokenizer);
-  return {fs::is_directory(named, unknown) ? tokenizer : fs::absolute(named).parent_path().string()};
+  if (!tokenizer.empty() && fs::exists(tokenizer, unknown))
+    return {fs::is_directory(tokenizer, unknown) ? tokenizer : fs::absolute(tokenizer).parent_path().string()};
+  std::vector<std::string> all = {folder, (fs::path(folder) / "final").string()};
+  for (const std::string& file : tokenizer_files) all.push_back(fs::path(file).parent_path().string());
+  return all;
 }
 
 }  // namespace
@@ -30,9 +33,10 @@ struct ConversationWriter::Templates {
   }
 };
 
-ConversationWriter::ConversationWriter(const std::string& folder, const std::string& tokenizer, bool chat) {
+ConversationWriter::ConversationWriter(const std::string& folder, const std::string& tokenizer,
+                                       const std::vector<std::string>& tokenizer_files, bool chat) {
   if (!chat) return;
-  const std::vector<std::string> all = places(folder, tokenizer);
+  const std::vector<std::string> all = places(folder, tokenizer, tokenizer_files);
   for (const std::string& place : all) {
     FolderTemplates found = read_folder_templates(place);
     if (found.empty()) continue;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "generate/prompts.h"
 #include "internal.h"
@@ -11,9 +12,11 @@ namespace drivetrain {
 
 class DRIVETRAIN_INTERNAL ConversationWriter {
  public:
-  // The template is that of the tokenizer's folder, where one is named, else of the model's. `chat`: false: none is
-  // looked for. Error(config) where there is none.
-  ConversationWriter(const std::string& folder, const std::string& tokenizer, bool chat);
+  // The template is that of the tokenizer's folder, where one is named (`tokenizer`), else of the model's (`folder`),
+  // else of the folder of the files that the model's tokenizer was read from. `chat`: false: none is looked for.
+  // Error(config) where there is none.
+  ConversationWriter(const std::string& folder, const std::string& tokenizer,
+                     const std::vector<std::string>& tokenizer_files, bool chat);
 
   // With the begin of an answer at its end. Error(config) with the place of the prompt, and what the template refuses.
   std::string write(const Prompt& prompt) const;

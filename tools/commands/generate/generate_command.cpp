@@ -141,7 +141,9 @@ int generate_command(const cli::Arguments& arguments) {
   const ModelTexts texts(folder, arguments.text("--tokenizer", ""), model.model(), readers);
   const Sampler sampler{model, texts, sampling_of(arguments), arguments.whole("--tokens")};
   check_sampling(sampler.sampling, texts.vocab_size());
-  const ConversationWriter conversations(folder, arguments.text("--tokenizer", ""), arguments.has("--chat"));
+  const ConversationWriter conversations(
+      folder, arguments.text("--tokenizer", ""),
+      texts.tokenizer() ? texts.tokenizer()->facts.files : std::vector<std::string>(), arguments.has("--chat"));
   std::vector<std::vector<int64_t>> tokens;
   for (const Prompt& prompt : prompts)
     tokens.push_back(prompt.is_conversation() ? texts.tokens_of_written(conversations.write(prompt))

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/chat/template_text.h>
 #include <drivetrain/toolkit/text/utf8.h>
 
 #include "report/facts.h"
@@ -127,11 +128,13 @@ ModelTexts::ModelTexts(const std::string& folder, const std::string& named, cons
 }
 
 std::vector<int64_t> ModelTexts::tokens_of_written(const std::string& text) const {
-  if (tokenizer_) {
-    std::vector<int32_t> ids;
-    tokenizer_->tokenizer->encode(text, ids);
-    return {ids.begin(), ids.end()};
-  }
+  if (!tokenizer_) return bytes_of(text);
+  UnknownMarks unknown;
+  const std::vector<int32_t> ids = encode_template_text(*tokenizer_->tokenizer, text, unknown);
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<int64_t> ModelTexts::bytes_of(const std::string& text) const {
   if (!bytes_)
     throw fail(ErrorCode::config, folder_, " has a vocabulary of ", vocab_size_,
                " tokens and holds no tokenizer\n   give the one that the model was trained with: --tokenizer FOLDER");
@@ -153,7 +156,10 @@ std::vector<int64_t> ModelTexts::ids_of(const Prompt& prompt) const {
 
 std::vector<int64_t> ModelTexts::tokens_of(const Prompt& prompt) const {
   if (!prompt.given.is_string()) return ids_of(prompt);
-  std::vector<int64_t> tokens = tokens_of_written(prompt.given.as_string());
+  const std::string& text = prompt.given.as_string();
+  std::vector<int32_t> ids;
+  if (tokenizer_) tokenizer_->tokenizer->encode(text, ids);
+  std::vector<int64_t> tokens = tokenizer_ ? std::vector<int64_t>(ids.begin(), ids.end()) : bytes_of(text);
   const std::vector<int32_t>& begin = ends_.begin;
   const bool begun = tokens.size() >= begin.size() && std::equal(begin.begin(), begin.end(), tokens.begin());
   if (tokenizer_ && !begun) tokens.insert(tokens.begin(), begin.begin(), begin.end());

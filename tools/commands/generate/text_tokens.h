@@ -62,13 +62,14 @@ class DRIVETRAIN_INTERNAL ModelTexts {
   // Of a prompt that is a text, with what texts of this model begin with, or a list of ids. Error(config) for a text
   // without a tokenizer, for one without a token, and for ids that the model does not have.
   std::vector<int64_t> tokens_of(const Prompt& prompt) const;
-  // Of a text that has its own begin, as a chat template writes it.
+  // Of a text that a chat template has written, which has its own begin; marks in it are special tokens.
   std::vector<int64_t> tokens_of_written(const std::string& text) const;
   // Behind this prompt. Null where nobody knows what ids stand for.
   std::unique_ptr<TextStream> stream(const std::vector<int64_t>& prompt) const;
 
  private:
   std::vector<int64_t> ids_of(const Prompt& prompt) const;
+  std::vector<int64_t> bytes_of(const std::string& text) const;
 
   const std::string folder_;
   const std::optional<OpenedTokenizer> tokenizer_;
