@@ -42,7 +42,7 @@ function(drivetrain_command_part name)
   target_include_directories(drivetrain_${name} PRIVATE ${DRIVETRAIN_COMMAND_INCLUDES} ${ARG_INCLUDES})
   list(TRANSFORM ARG_USES PREPEND drivetrain_)
   target_link_libraries(drivetrain_${name} PRIVATE drivetrain_warnings ${ARG_LINK}
-    PUBLIC ${ARG_USES} drivetrain_cli drivetrain drivetrain_toolkit drivetrain_kernels TBB::tbb OpenSSL::Crypto)
+    PUBLIC ${ARG_USES} drivetrain_cli drivetrain drivetrain_toolkit_first drivetrain_kernels TBB::tbb OpenSSL::Crypto)
   # Each library carries what it uses of its parts, and no more.
   target_compile_options(drivetrain_${name} PRIVATE -ffunction-sections -fdata-sections)
   drivetrain_precompile(drivetrain_${name})

@@ -9,8 +9,8 @@
 #include <drivetrain/log.h>
 
 #include "data_tools/input_list.h"
-#include "data_tools/open_tokenizer.h"
 #include "internal.h"
+#include "shared/open_tokenizer.h"
 
 namespace drivetrain {
 

@@ -9,10 +9,10 @@
 
 #include "base/printable.h"
 #include "base/suggest.h"
-#include "data_tools/open_tokenizer.h"
 #include "generate/text_tokens.h"
 #include "log/log_console.h"
 #include "rendezvous/rendezvous.h"
+#include "shared/open_tokenizer.h"
 
 namespace drivetrain {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <drivetrain/model.h>
 
-#include "data_tools/open_tokenizer.h"
 #include "generate/prompts.h"
 #include "internal.h"
+#include "shared/open_tokenizer.h"
 
 namespace drivetrain {
 

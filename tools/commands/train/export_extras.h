@@ -7,8 +7,8 @@
 
 #include <drivetrain/model.h>
 
-#include "data_tools/open_tokenizer.h"
 #include "internal.h"
+#include "shared/open_tokenizer.h"
 #include "state/weights.h"
 
 namespace drivetrain {

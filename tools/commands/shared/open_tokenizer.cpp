@@ -1,4 +1,4 @@
-#include "data_tools/open_tokenizer.h"
+#include "shared/open_tokenizer.h"
 
 #include <algorithm>
 #include <filesystem>
