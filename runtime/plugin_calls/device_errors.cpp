@@ -59,14 +59,17 @@ std::string device_place() {
                 unit.empty() ? "" : "; last unit: " + unit);
 }
 
+std::string device_memory_place() {
+  const auto facts = own_device();
+  return device_place() + (facts ? holders_text(holders_of_device(facts->uuid)) : "");
+}
+
 std::optional<Situation> device_situation(const c10::Error& e) {
   const std::string text = e.what_without_backtrace();
   const Row* const row = row_of(e, text);
   if (!row) return std::nullopt;
-  std::string what = concat(row->what, ": ", first_line(text), " (", row->name, ")", device_place());
-  if (row->number == kNoMemory)
-    if (const auto facts = own_device()) what += holders_text(holders_of_device(facts->uuid));
-  return Situation{row->code, std::move(what), row->remedy};
+  const std::string place = row->number == kNoMemory ? device_memory_place() : device_place();
+  return Situation{row->code, concat(row->what, ": ", first_line(text), " (", row->name, ")", place), row->remedy};
 }
 
 }  // namespace drivetrain

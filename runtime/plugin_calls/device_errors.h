@@ -18,6 +18,8 @@ DRIVETRAIN_INTERNAL std::optional<Situation> device_situation(const c10::Error& 
 // "\n   GPU 1 (NVIDIA H100, GPU-...) of rank 1, step 7: forward, micro-batch 2; last unit: ...", as much of it as this
 // thread knows.
 DRIVETRAIN_INTERNAL std::string device_place();
+// The same for memory that is not to be had, with the processes that hold it.
+DRIVETRAIN_INTERNAL std::string device_memory_place();
 
 }  // namespace drivetrain
 

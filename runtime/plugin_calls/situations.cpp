@@ -16,10 +16,21 @@ namespace {
 
 constexpr const char* kLess = "use a smaller micro-batch, model or sequence length, or end other programs";
 
+constexpr const char* kLessOnGpu =
+    "look who else holds it (nvidia-smi), and end that or take another GPU (CUDA_VISIBLE_DEVICES); else use a smaller "
+    "micro-batch, model or sequence length, or recompute activations";
+constexpr const char* kKernel =
+    "CUDA_LAUNCH_BLOCKING=1 in the environment makes the call named here the one that failed (with \"capture\": "
+    "false), "
+    "compute-sanitizer names the kernel, and `dmesg | grep Xid` says whether the GPU itself has failed";
+
+enum class Whose { host, gpu_memory, gpu };
+
 struct Words {
   std::string_view in_text;
   ErrorCode code;
   const char *what, *remedy;
+  Whose whose = Whose::host;
 };
 
 // Of texts of LibTorch; the first that fits counts. CUDA's own errors are in device_errors.inc.
@@ -27,19 +38,35 @@ constexpr auto kWords = std::to_array<Words>({
     {"can't allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
     {"not enough memory", ErrorCode::out_of_memory, "out of memory", kLess},
     {"Cannot allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
-    {"CUDA out of memory", ErrorCode::out_of_memory, "out of memory", kLess},
+    {"CUDA out of memory", ErrorCode::out_of_memory, "out of memory on the GPU", kLessOnGpu, Whose::gpu_memory},
     // What cuBLAS and cuDNN say when there is no memory for their workspace.
-    {"CUBLAS_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS", kLess},
-    {"CUBLAS_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS", kLess},
-    {"CUDNN_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuDNN", kLess},
-    {"CUDNN_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuDNN", kLess},
+    {"CUBLAS_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS", kLessOnGpu,
+     Whose::gpu_memory},
+    {"CUBLAS_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS", kLessOnGpu,
+     Whose::gpu_memory},
+    {"CUDNN_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuDNN", kLessOnGpu,
+     Whose::gpu_memory},
+    {"CUDNN_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuDNN", kLessOnGpu,
+     Whose::gpu_memory},
+    // And what they say of a kernel that has failed, theirs or an earlier one.
+    {"CUBLAS_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
+    {"CUDNN_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
+    {"CUBLAS_STATUS_ARCH_MISMATCH", ErrorCode::plugin, "cuBLAS has no such product for this GPU",
+     "choose another precision, or a newer GPU", Whose::gpu},
 });
+
+std::string gpu_place(Whose whose) {
+  if (whose == Whose::host) return "";
+  return whose == Whose::gpu ? device_place() : device_memory_place();
+}
 
 std::optional<Situation> known(const std::string& text) {
   for (const Words& words : kWords)
     if (text.find(words.in_text) != std::string::npos)
-      return Situation{words.code, std::string(words.what) + ": " + text.substr(0, text.find("\nCompile with")),
-                       words.remedy};
+      return Situation{
+          words.code,
+          std::string(words.what) + ": " + text.substr(0, text.find("\nCompile with")) + gpu_place(words.whose),
+          words.remedy};
   return std::nullopt;
 }
 
@@ -73,7 +100,8 @@ std::optional<Situation> situation_of(const std::exception& e) {
   if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
     const std::string text = torch->what_without_backtrace();
     if (dynamic_cast<const c10::OutOfMemoryError*>(torch))
-      return Situation{ErrorCode::out_of_memory, "out of memory: " + text, kLess};
+      return Situation{ErrorCode::out_of_memory, "out of memory on the GPU: " + text + device_memory_place(),
+                       kLessOnGpu};
     if (auto device = device_situation(*torch)) return device;
     return known(text);
   }

@@ -115,6 +115,33 @@ TEST(Situations, what_a_gpu_says_names_rank_step_and_last_unit) {
   EXPECT_EQ(said.find("asynchronously"), std::string::npos) << said;
 }
 
+// LibTorch's allocator, cuBLAS and cuDNN have words of their own, and the same place.
+TEST(Situations, what_libraries_say_of_a_gpu_names_the_place_too) {
+  const auto said = [](const std::exception& e) {
+    work_rank() = {
+        .rank = 5, .world_size = 8, .device = 1, .step_place = [] { return std::string("step 7: forward"); }};
+    const std::string id = "attention/mine";
+    plugin_call({id, "forward", "block.2"}, [] {});
+    const auto situation = situation_of(e);
+    work_rank() = {};
+    return situation ? concat(static_cast<int>(situation->code), " ", situation->text()) : "none";
+  };
+  const std::string place = "GPU 1 of rank 5, step 7: forward; last unit: attention/mine, hook forward, unit block.2";
+  const auto expect = [&](const std::string& text, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
+  };
+  expect(said(c10::OutOfMemoryError({"f", "f", 1}, "CUDA out of memory. Tried to allocate 2.00 GiB.")),
+         {"4 out of memory on the GPU: CUDA out of memory. Tried to allocate 2.00 GiB.", place, "nvidia-smi"});
+  expect(said(of_torch("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
+         {"4 out of memory on the GPU, for cuBLAS", place, "smaller micro-batch"});
+  expect(said(of_torch("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`")),
+         {"3 a kernel has failed, or the GPU has", place, "CUDA_LAUNCH_BLOCKING=1", "Xid"});
+  expect(said(of_torch("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")), {"3 a kernel has failed", place});
+  expect(said(of_torch("CUDA error: CUBLAS_STATUS_ARCH_MISMATCH when calling `cublasLtMatmul(...)`")),
+         {"3 cuBLAS has no such product for this GPU", place});
+  EXPECT_EQ(said(std::bad_alloc()).find("GPU"), std::string::npos);
+}
+
 // What the program asks for where an exception would end it as a bug.
 TEST(Situations, the_program_learns_code_and_text_of_a_device_s_last_word) {
   char text[512] = "";
