@@ -77,6 +77,28 @@ TEST_F(PlanCommand, what_is_offloaded_needs_no_room_on_the_device_and_takes_its_
   EXPECT_NEAR(seconds(inputs, "copies: "), 2 * blocks / (64e9 * 0.8), 1e-7);
 }
 
+// By what its plugin says of its memory, and by what kernels of heads compute.
+TEST_F(PlanCommand, attention_that_keeps_scores_and_heads_that_kernels_pad_take_longer) {
+  write("gpu.json", R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 768, "kv_channels": 96,
+    "num_attention_heads": 8, "vocab_size": 4096, "max_position_embeddings": 8192}}, "train_batch_size": 2,
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 2048}}, "device": "cuda",
+    "bf16": {"enabled": true}, "save_final": false})");
+  const auto attention = [&](const std::string& more) {
+    const Value plan = json_of("plan " + path("gpu.json") + " --hardware h100 --json --set " + more);
+    for (const Value& one : plan.find("forecast")->find("time")->find("parts")->items())
+      if (one.find("what")->as_string() == "attention") return one.find("seconds")->as_double();
+    return 0.0;
+  };
+  const double flash = attention("attention=flash"), standard = attention("attention=standard");
+  const double pairs = 2.0 * 2 * 8 * 2048 * 2048 * 4;  // bytes of all scores, once, in float32
+  EXPECT_GT(standard - flash, 4 * pairs / 3350e9) << "written and read, forward and backward";
+  EXPECT_LT(standard - flash, 16 * pairs / 3350e9);
+  const std::string longer = "dataset.params.seq_length=4096 --set attention=";
+  EXPECT_NEAR((attention(longer + "standard") - attention(longer + "flash")) / (standard - flash), 4, 1e-3);
+  EXPECT_NEAR(attention("model.params.kv_channels=80 --set attention=flash"), flash, 1e-9 * flash)
+      << "80 is padded to 96";
+}
+
 TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
   const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
   const auto expect_told = [](const std::string& text) {

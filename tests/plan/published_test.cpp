@@ -1,113 +1,109 @@
-// Rows of published tables by the planner, against the bounds that it promises.
-#include <gtest/gtest.h>
+// Rows of published tables by the planner, against the bounds that it promises. They are planned as any config.
+#include <cmath>
+#include <map>
 
-#include <filesystem>
-#include <fstream>
+#include "program/program_fixture.h"
 
-#include "predict/published_report.h"
-
-namespace drivetrain {
+namespace drivetrain::test {
 namespace {
 
-namespace fs = std::filesystem;
-
-const std::string kPublished = DRIVETRAIN_SOURCE_DIR "/configs/published",
-                  kHardware = DRIVETRAIN_SOURCE_DIR "/configs/hardware";
-
-TEST(Published, throughput_is_within_five_percent_on_average_of_every_table) {
-  size_t rows = 0;
-  for (const std::string& name : published_names(kPublished)) {
-    const PublishedTable table = read_published(name, kPublished, kHardware);
-    const TableResult result = predict_table(table);
-    EXPECT_LE(result.tgs.mean, 0.05) << name;
-    EXPECT_LE(result.tgs.worst, 0.12) << name;
-    rows += result.tgs.rows;
-  }
-  EXPECT_GE(rows, 51u) << "51 rows have a TGS";
-}
-
-TEST(Published, memory_is_within_five_percent_in_the_middle_and_twelve_at_most) {
-  const PublishedTable table = read_published("internevo_gpu_memory", kPublished, kHardware);
-  const TableResult result = predict_table(table);
-  EXPECT_EQ(result.gib.rows, 10u) << "of eleven rows one is at the device's limit";
-  EXPECT_LE(result.gib.median, 0.05);
-  EXPECT_LE(result.gib.worst, 0.12);
-}
-
-TEST(Published, wider_groups_scale_worse_as_the_tables_show) {
-  const PublishedTable table = read_published("internevo_parallel_tgs", kPublished, kHardware);
-  const TableResult result = predict_table(table);
-  const auto tgs = [&](int64_t ranks, int64_t owners) {
-    for (const RowResult& row : result.rows)
-      if (row.row->ranks == ranks && row.row->shard_ranks == owners) return row.time->tgs;
-    ADD_FAILURE() << "no row of " << ranks;
-    return 0.0;
-  };
-  EXPECT_NEAR(tgs(1024, -1) / tgs(8, -1), 0.56, 0.05);
-  EXPECT_NEAR(tgs(1024, 8) / tgs(8, 8), 0.89, 0.05);
-}
-
-TEST(Published, every_assumption_is_in_the_text_and_in_the_json) {
-  const PublishedTable table = read_published("xtuner_speed", kPublished, kHardware);
-  const TableResult result = predict_table(table);
-  const std::string text = table_text(table, result);
-  ASSERT_FALSE(table.system.assumptions.empty());
-  for (const std::string& line : table.system.assumptions) EXPECT_NE(text.find(line), std::string::npos) << line;
-  const Value json = table_value(table, result);
-  EXPECT_EQ(json.find("assumptions")->items().size(), table.system.assumptions.size());
-  EXPECT_EQ(json.find("rows")->items().size(), 5u);
-  EXPECT_EQ(parse_json(json.to_json(), "table"), json);
-}
-
-class BrokenTables : public testing::Test {
+class Published : public ProgramTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("published_test_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    fs::copy(kPublished, folder_, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  Value json_of(const std::string& words) {
+    const Ran ran = run("plan " + words + " --json");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.code == 0 ? parse_json(ran.output, "plan") : Value::object();
   }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  void replace(const std::string& file, const std::string& from, const std::string& to) const {
-    std::ifstream in(folder_ / file);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    const size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos) << from;
-    std::ofstream(folder_ / file) << text.replace(at, from.size(), to);
+  static double number(const Value& value, std::initializer_list<const char*> keys) {
+    const Value* at = &value;
+    for (const char* key : keys) at = at->find(key);
+    return at->as_double();
   }
-  std::string refusal(const std::string& name) const {
-    try {
-      read_published(name, folder_.string(), kHardware);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::config);
-      return e.what();
-    }
-    return "accepted";
-  }
-  void expect_refused(const std::string& name, std::initializer_list<const char*> words) const {
-    const std::string text = refusal(name);
-    for (const char* word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " is not in: " << text;
-  }
-
-  fs::path folder_;
 };
 
-TEST_F(BrokenTables, a_table_that_is_not_there_is_refused_with_those_that_are) {
-  expect_refused("xtuner_sped", {"xtuner_sped", "did you mean \"xtuner_speed\"", "internevo_parallel_tgs"});
+TEST_F(Published, throughput_is_near_what_was_printed_and_rows_left_out_of_the_fit_too) {
+  const Value all = json_of("--table all");
+  double rows = 0;
+  for (const Value& table : all.find("tables")->items()) {
+    EXPECT_LE(number(table, {"tgs_errors", "mean"}), 0.05) << table.find("table")->as_string();
+    EXPECT_LE(number(table, {"tgs_errors", "worst"}), 0.12) << table.find("table")->as_string();
+    rows += number(table, {"tgs_errors", "rows"});
+    if (table.find("table")->as_string() != "internevo_gpu_memory") continue;
+    EXPECT_EQ(number(table, {"memory_errors", "rows"}), 10) << "of eleven rows one is at the device's limit";
+    EXPECT_LE(number(table, {"memory_errors", "median"}), 0.05);
+    EXPECT_LE(number(table, {"memory_errors", "worst"}), 0.12);
+  }
+  EXPECT_GE(rows, 51) << "51 rows have a TGS";
+  EXPECT_LE(number(all, {"fit", "left_out", "mean"}), 0.04);
+  EXPECT_LE(number(all, {"fit", "left_out", "worst"}), 0.12);
+  for (const Value& constant : all.find("fit")->find("constants")->items()) {
+    EXPECT_FALSE(constant.find("from")->as_string().empty()) << constant.to_json();
+    if (const Value* const now = constant.find("fitted_now"))
+      EXPECT_NEAR(constant.find("value")->as_double() / now->as_double(), 1, 0.1) << constant.to_json();
+  }
 }
 
-TEST_F(BrokenTables, a_row_without_a_quantity_is_refused_by_line_and_column_name) {
-  replace("tables.json", R"("model": "Llama2-7B", "gpus": 8, "seq_len_label": "8k", "seq_len": 8192)",
-          R"("model": "Llama2-7B", "gpus": 8, "seq_len_label": "8k")");
-  expect_refused("xtuner_speed", {"tables.json:", "seq_len (seq_length)", "constants"});
+// Of the configurations at 1024 GPUs, those of several tables once each.
+TEST_F(Published, the_order_of_configurations_at_1024_ranks_is_the_printed_one) {
+  std::map<double, double> planned;  // by printed TGS
+  for (const char* name : {"internevo_parallel_tgs", "internevo_flops_ckpt", "internevo_flops_nockpt"})
+    for (const Value& row : json_of(std::string("--table ") + name).find("rows")->items())
+      if (number(row, {"ranks"}) == 1024) planned[number(row, {"tgs"})] = number(row, {"planned_tgs"});
+  ASSERT_EQ(planned.size(), 7u);
+  double before = 0;
+  for (const auto& [printed, tgs] : planned) {
+    EXPECT_GT(tgs, before) << printed;
+    before = tgs;
+  }
 }
 
-TEST_F(BrokenTables, a_model_that_is_not_there_and_ranks_that_do_not_divide_are_refused) {
-  replace("tables.json", R"("model": "Llama2-7B", "gpus": 8)", R"("model": "Llama9-7B", "gpus": 8)");
-  expect_refused("xtuner_speed", {"Llama9-7B"});
-  replace("tables.json", R"("gpus": 4, "zero1": -1, "tp": 4)", R"("gpus": 5, "zero1": -1, "tp": 4)");
-  expect_refused("internevo_gpu_memory", {"5 ranks", "tensor 4"});
+TEST_F(Published, wider_groups_scale_worse_as_the_tables_show) {
+  const Value table = json_of("--table internevo_parallel_tgs");
+  std::map<bool, double> scaling;  // by whether all ranks share the state
+  for (const Value& row : table.find("rows")->items())
+    if (number(row, {"ranks"}) == 1024)
+      scaling[row.find("row")->as_string().find("over all") != std::string::npos] = number(row, {"scaling"});
+  EXPECT_NEAR(scaling[true], 0.56, 0.05);
+  EXPECT_NEAR(scaling[false], 0.89, 0.05);
+}
+
+// The config of a row, planned by a user under the profile, gives the figures of the table.
+TEST_F(Published, a_row_and_its_config_give_the_same_number) {
+  size_t compared = 0;
+  for (const char* name : {"internevo_parallel_tgs", "internevo_flops_ckpt", "xtuner_speed", "internevo_gpu_memory"}) {
+    const Value table = json_of(std::string("--table ") + name);
+    const auto& rows = table.find("rows")->items();
+    for (const size_t i : {size_t{1}, rows.size() - 1}) {
+      write("row.json", rows[i].find("config")->to_json());
+      const Value alone = json_of(path("row.json") + " --profile " + rows[i].find("profile")->as_string() + " -n " +
+                                  rows[i].find("ranks")->to_json());
+      EXPECT_EQ(*alone.find("forecast"), *rows[i].find("forecast")) << rows[i].find("row")->as_string();
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 8u);
+}
+
+TEST_F(Published, every_assumption_and_every_constant_is_in_the_text_and_in_the_json) {
+  const Value json = json_of("--table xtuner_speed");
+  EXPECT_EQ(json.find("rows")->items().size(), 5u);
+  const std::string text = run("plan --table xtuner_speed").output;
+  ASSERT_FALSE(json.find("assumptions")->items().empty());
+  for (const Value& line : json.find("assumptions")->items())
+    EXPECT_NE(text.find(line.as_string()), std::string::npos) << line.as_string();
+  expect_says(text, {"TFLOPS, MFU", "samples/s", "constants, and where each is from", "products.share", "fitted",
+                     "time.step_s"});
+  EXPECT_EQ(text.find("(not said)"), std::string::npos) << text;
+}
+
+TEST_F(Published, what_has_no_meaning_beside_a_table_is_refused_and_a_machine_is_used) {
+  expect_refused("plan --table xtuner_speed -n 8", 2, {"-n", "beside --table", "says its ranks"});
+  expect_refused("plan --table xtuner_speed --profile xtuner", 2, {"--profile", "beside --table"});
+  expect_refused("plan " + path("tiny.json") + " --profile xtunr", 2, {"no profile", "xtuner", "systems.json"});
+  const Value here = json_of("--table xtuner_speed"), there = json_of("--table xtuner_speed --hardware h100");
+  EXPECT_GT(number(there.find("rows")->items().front(), {"planned_tgs"}),
+            1.5 * number(here.find("rows")->items().front(), {"planned_tgs"}));
 }
 
 }  // namespace
-}  // namespace drivetrain
+}  // namespace drivetrain::test

@@ -4,59 +4,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "predict/row_prediction.h"
+#include "plan/by_hand.h"
 
 namespace drivetrain {
 namespace {
 
-// Products at the peak, whatever their shape, and nothing else that takes time.
-Hardware ideal() {
-  Hardware h;
-  h.path = "ideal.json", h.name = "ideal", h.device = "cpu", h.ranks_per_host = 8, h.hosts = 1000;
-  h.peak_tflops = Value::object();
-  h.peak_tflops.set("bfloat16", 100.0);
-  h.products = {.share = 1}, h.attention = {.share = 1};
-  h.memory = {.gb_per_s = 1e9, .share = 1, .gib = 80};
-  h.host_link = {.gb_per_s = 1e9, .share = 1}, h.network = {.gb_per_s = 1e9, .share = 1};
-  return h;
-}
+using namespace by_hand;
 
-ModelShape shape() {
-  return {.name = "m",
-          .layers = 8,
-          .hidden = 1024,
-          .heads = 16,
-          .groups = 16,
-          .head_dim = 64,
-          .ffn = 4096,
-          .vocab = 32000,
-          .parameters = 8 * 12 * 1024.0 * 1024 + 2 * 32000 * 1024.0,
-          .gated = false};
-}
-
-PublishedRow row() {
-  PublishedRow r;
-  r.model = shape(), r.micro_batch = 4, r.micro_batches = 8, r.seq_length = 1024, r.shard_ranks = 1;
-  return r;
-}
-
-TrainingSystem system() {
-  TrainingSystem s;
-  s.name = "s", s.dtype = "bfloat16", s.has_time = true;
-  return s;
-}
-
-StepTime time_of(const PublishedRow& r, const Hardware& h) {
-  return step_time(work_of(r, system()), h, model_flops(r.model, static_cast<double>(r.seq_length)));
-}
-
-TEST(StepTime, a_token_costs_six_operations_per_parameter_and_attention) {
-  const ModelShape m = shape();
+TEST(StepTime, a_token_costs_six_operations_per_parameter_of_a_product) {
   const double matrices = 8 * 12 * 1024.0 * 1024 + 32000 * 1024.0;
-  EXPECT_DOUBLE_EQ(model_flops(m, 0), 6 * matrices);
-  EXPECT_DOUBLE_EQ(model_flops(m, 2048) - model_flops(m, 0), 6 * 8 * 1024.0 * 2048);
   StepWork work;
-  add_shape(work, m, {.tokens = 1, .seq_length = 0});
+  add_shape(work, shape(), {.tokens = 1, .seq_length = 0});
   double flops = 0;
   for (const auto* list : {&work.products, &work.head})
     for (const ProductWork& product : *list) flops += 3 * product.flops();
@@ -64,13 +22,13 @@ TEST(StepTime, a_token_costs_six_operations_per_parameter_and_attention) {
 }
 
 TEST(StepTime, on_an_ideal_machine_a_step_takes_what_the_operations_take) {
-  PublishedRow r = row();
+  Row r = row();
   const StepTime time = time_of(r, ideal());
   const double tokens = 4 * 8 * 1024;
   const double kernel = 0.5 * 2 * 8 * 1024.0 * 1024;  // an attention kernel's backward computes the scores again
-  EXPECT_NEAR(time.seconds, tokens * (model_flops(r.model, 1024) + kernel) / 100e12, 1e-4 * time.seconds);
+  EXPECT_NEAR(time.seconds, tokens * (model_flops(1024) + kernel) / 100e12, 1e-4 * time.seconds);
   r.recompute = true;
-  const double again = (model_flops(r.model, 1024) - 6 * 32000.0 * 1024) / 3;
+  const double again = (model_flops(1024) - 6 * 32000.0 * 1024) / 3;
   EXPECT_NEAR(time_of(r, ideal()).seconds - time.seconds, tokens * again / 100e12, 1e-4 * time.seconds);
 }
 
@@ -99,14 +57,14 @@ TEST(StepTime, windows_take_the_time_of_what_they_attend_to) {
 }
 
 TEST(StepTime, a_pipeline_idles_p_minus_one_over_m) {
-  PublishedRow r = row();
+  Row r = row();
   const double alone = time_of(r, ideal()).seconds;
   r.stages = 4, r.ranks = 4;
   EXPECT_NEAR(time_of(r, ideal()).seconds, alone / 4 * (1 + 3.0 / 8), 1e-4 * alone);
 }
 
 TEST(StepTime, parts_sum_up_to_the_step_and_what_is_hidden_is_beside_it) {
-  PublishedRow r = row();
+  Row r = row();
   r.ranks = 16, r.shard_ranks = 8, r.tensor = 2;
   Hardware h = ideal();
   h.network.gb_per_s = 10, h.host_link.gb_per_s = 100, h.memory.gb_per_s = 1000, h.overlap = 0.5;
@@ -124,7 +82,7 @@ TEST(StepTime, parts_sum_up_to_the_step_and_what_is_hidden_is_beside_it) {
 TEST(StepTime, the_norm_of_gradients_has_a_rate_of_its_own_or_that_of_updates) {
   Hardware h = ideal();
   h.memory = {.gb_per_s = 100, .share = 0.5, .gib = 80};
-  StepWork work = work_of(row(), system());
+  StepWork work = work_of(row());
   work.updated_bytes = 6e9;
   const double without = step_time(work, h, 1).seconds;
   work.norm_bytes = 1e9;
@@ -151,7 +109,7 @@ TEST(StepTime, a_faster_machine_is_never_slower) {
       [](Hardware& h) { h.overlap = 0.9; },           [](Hardware& h) { h.network.latency_us = 0; }};
   for (const bool values : {false, true})
     for (const int64_t tensor : {1, 2}) {
-      PublishedRow r = row();
+      Row r = row();
       r.ranks = 32, r.tensor = tensor, r.shard_values = values, r.shard_ranks = -1;
       const double before = time_of(r, base).seconds;
       for (const Change& change : changes) {
@@ -163,10 +121,10 @@ TEST(StepTime, a_faster_machine_is_never_slower) {
 }
 
 TEST(StepTime, a_type_without_a_peak_is_refused_by_key_and_remedy) {
-  TrainingSystem other = system();
+  Row other = row();
   other.dtype = "float32";
   try {
-    step_time(work_of(row(), other), ideal(), 1);
+    step_time(work_of(other), ideal(), 1);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::config);
@@ -180,7 +138,7 @@ TEST(StepTime, copies_over_pcie_are_waited_for_as_far_as_nothing_goes_on_beside_
   using Beside = HostTraffic::Beside;
   Hardware h = ideal();
   h.pcie = {.gb_per_s = 10, .share = 0.5}, h.overlap = 0.5;
-  const StepWork plain = work_of(row(), system());
+  const StepWork plain = work_of(row());
   const double before = step_time(plain, h, 1).seconds, forward = before / 3 / 8;  // about, of a micro-batch
   const auto waited = [&](const HostTraffic& copies) {
     StepWork work = plain;
@@ -198,9 +156,9 @@ TEST(StepTime, copies_hide_in_the_room_that_messages_and_other_copies_leave) {
   using Beside = HostTraffic::Beside;
   Hardware h = ideal();
   h.pcie = {.gb_per_s = 10, .share = 1}, h.overlap = 1, h.network.gb_per_s = h.host_link.gb_per_s = 1;
-  PublishedRow r = row();
+  Row r = row();
   r.ranks = 8, r.shard_ranks = 8;
-  const StepWork plain = work_of(r, system());
+  const StepWork plain = work_of(r);
   double hidden = 0;
   for (const TimePart& part : step_time(plain, h, 1).parts) hidden += part.hidden;
   ASSERT_GT(hidden, 0) << "messages that fill the backward passes";
@@ -221,7 +179,7 @@ TEST(StepTime, copies_hide_in_the_room_that_messages_and_other_copies_leave) {
 TEST(StepTime, what_the_host_updates_goes_at_its_memory_s_rate_and_copies_hide_beside_it) {
   Hardware h = ideal();
   h.pcie = {.gb_per_s = 10, .share = 1}, h.host_memory = {.gb_per_s = 20, .share = 0.5};
-  StepWork work = work_of(row(), system());
+  StepWork work = work_of(row());
   const double before = step_time(work, h, 1).seconds;
   work.host_updated_bytes = 10e9;
   EXPECT_NEAR(step_time(work, h, 1).seconds - before, 1, 1e-9);
@@ -232,7 +190,7 @@ TEST(StepTime, what_the_host_updates_goes_at_its_memory_s_rate_and_copies_hide_b
 }
 
 TEST(StepTime, a_machine_whose_file_does_not_know_its_host_s_memory_is_refused_where_that_is_needed) {
-  StepWork work = work_of(row(), system());
+  StepWork work = work_of(row());
   EXPECT_NO_THROW(step_time(work, ideal(), 1));
   work.host_updated_bytes = 1;
   try {
@@ -243,34 +201,6 @@ TEST(StepTime, a_machine_whose_file_does_not_know_its_host_s_memory_is_refused_w
     const std::string text = e.what();
     for (const char* word : {"ideal.json", "host_memory.gb_per_s", "bench hardware"})
       EXPECT_NE(text.find(word), std::string::npos) << text;
-  }
-}
-
-// 2 bytes of values and of gradients that each rank holds, 12 that are sharded.
-SystemMemory sixteen_bytes() {
-  SystemMemory m;
-  m.whole_bytes = 4, m.shared_bytes = 12, m.shared_values_bytes = 16;
-  return m;
-}
-
-TEST(RowMemory, states_are_sixteen_bytes_per_parameter_shared_out_as_said) {
-  PublishedRow r = row();
-  r.micro_batch = 1, r.recompute = true, r.ranks = 4, r.shard_ranks = -1;
-  const double gib = 1024.0 * 1024 * 1024, parameters = r.model.parameters;
-  EXPECT_NEAR(memory_of(r, sixteen_bytes()).gib, (4 + 12 / 4.0) * parameters / gib, 1e-9);
-  r.shard_values = true;
-  EXPECT_NEAR(memory_of(r, sixteen_bytes()).parts.front().gib, 16 / 4.0 * parameters / gib, 1e-9);
-}
-
-TEST(RowMemory, more_ranks_never_need_more_where_values_are_shared_out) {
-  PublishedRow r = row();
-  r.shard_values = true, r.shard_ranks = -1;
-  double before = 1e9;
-  for (const int64_t ranks : {2, 3, 4, 8, 64, 1024}) {
-    r.ranks = ranks;
-    const double gib = memory_of(r, sixteen_bytes()).gib;
-    EXPECT_LE(gib, before);
-    before = gib;
   }
 }
 

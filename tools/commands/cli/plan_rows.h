@@ -11,6 +11,12 @@ inline constexpr Option kPlanCommand[] = {
      .value = "FILE",
      .help = "the machine: a file, or the name of one in configs/hardware, such as h100",
      .takes = Takes::file},
+    {.name = "--profile",
+     .value = "NAME",
+     .help = "plan as another system trains: the name of one in configs/published/systems.json, or a file; its machine "
+             "is the default of --hardware",
+     .takes = Takes::text,
+     .excludes = "--search"},
     {.name = "--search",
      .help = "look for the fastest way to split the run that fits the machine: tp, pp, cp, sharding, recompute, "
              "micro-batch",

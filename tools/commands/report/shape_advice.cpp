@@ -7,7 +7,7 @@
 namespace drivetrain {
 namespace {
 
-constexpr int64_t kTileRows = 128, kTileColumns = 256, kRowBytes = 128;
+constexpr int64_t kTileRows = 128, kTileColumns = 256, kRowBytes = 128, kHeadStep = 32;
 constexpr double kWorthTelling = 1.05;  // a gain below is noise
 
 struct Gpu {
@@ -51,7 +51,7 @@ void add_alignment(const ShapeFacts& facts, std::vector<std::string>& lines) {
 }
 
 void add_heads(const ShapeFacts& facts, std::vector<std::string>& lines) {
-  const int64_t padded = rounded(facts.head_dim, 32);
+  const int64_t padded = padded_head(facts.head_dim);
   if (facts.head_dim == 0 || padded == facts.head_dim) return;
   lines.push_back(concat("shape: heads of ", facts.head_dim, " elements are computed as ", padded,
                          ": attention would be up to ", times(ratio(padded, facts.head_dim)), " as fast with heads of ",
@@ -80,10 +80,14 @@ void add_waves(const ShapeFacts& facts, std::vector<std::string>& lines) {
 
 }  // namespace
 
+int64_t padded_head(int64_t size) { return rounded(size, kHeadStep); }
+
+int64_t tiles_of(int64_t m, int64_t n) { return parts(m, kTileRows) * parts(n, kTileColumns); }
+
 double tile_share(int64_t m, int64_t n) { return ratio(m, rounded(m, kTileRows)) * ratio(n, rounded(n, kTileColumns)); }
 
 double wave_share(int64_t m, int64_t n, int64_t multiprocessors) {
-  const int64_t tiles = parts(m, kTileRows) * parts(n, kTileColumns);
+  const int64_t tiles = tiles_of(m, n);
   return tile_share(m, n) * ratio(tiles, rounded(tiles, multiprocessors));
 }
 

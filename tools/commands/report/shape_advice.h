@@ -1,4 +1,5 @@
-// Dimensions that waste a GPU's matrix units, and what others would gain: for `config check`.
+// Dimensions that waste a GPU's matrix units, and what others would gain: for `config check`; what is arithmetic in it
+// costs time in `drivetrain plan`, too.
 //
 // Three things are looked at. Tensor cores read rows of 128 bytes: dimensions that are no multiple of 64 16-bit
 // elements are padded or read piece by piece. A product is cut into tiles of 128 x 256: what hangs over the edge is
@@ -28,6 +29,10 @@ DRIVETRAIN_INTERNAL ShapeFacts shape_facts(const PreparedRun& run);
 // Lines, the most expensive thing first; none where nothing is to be gained.
 DRIVETRAIN_INTERNAL std::vector<std::string> shape_advice(const ShapeFacts& facts);
 
+// The size of heads as kernels of attention compute them.
+DRIVETRAIN_INTERNAL int64_t padded_head(int64_t size);
+// Of a product [m, n], whose tiles are 128 x 256.
+DRIVETRAIN_INTERNAL int64_t tiles_of(int64_t m, int64_t n);
 // The share of the work of a product [m, n] that counts, with tiles of 128 x 256: without what hangs over; and also
 // without the empty places of the last wave on so many multiprocessors.
 DRIVETRAIN_INTERNAL double tile_share(int64_t m, int64_t n);

@@ -12,7 +12,7 @@
 #include <drivetrain/toolkit/ops/ops.h>
 
 #include "bench/timing.h"
-#include "predict/row_prediction.h"
+#include "predict/shape_work.h"
 
 namespace drivetrain {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "bench/product_fit.h"
 #include "internal.h"
-#include "predict/published.h"
+#include "predict/shape_work.h"
 
 namespace drivetrain {
 

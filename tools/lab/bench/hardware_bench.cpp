@@ -257,6 +257,7 @@ BenchReport bench_hardware(const BenchArguments& arguments) {
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   Hardware hardware = measure_hardware(rank);
   hardware.name = name_of(rank, machine);
+  hardware.from.set("*", "measured by drivetrain bench hardware");
   hardware.about = machine.idle ? "Written by drivetrain bench hardware."
                                 : "Written by drivetrain bench hardware while others were at work: measure again.";
   BenchReport report = report_on("hardware", machine);

@@ -17,9 +17,37 @@ DeviceCapacity capacity_of(const Hardware& hardware) {
   return {hardware.memory.gib * kGiB, o.context_gib * kGiB, o.communicator_gib * kGiB, o.allocator_share};
 }
 
-MemoryForecast memory_of(const RunPlan& plan, const Hardware& hardware) {
+// State as another system holds it, activations as planned here, and whole logits.
+PlannedMemory profile_memory(const RunPlan& plan, size_t stage, const ProfileMemory& profile) {
+  const StageMemory& own = plan.stage_memories[stage];
+  const auto parameters = plan.parameters_by_stage();
+  PlannedMemory memory;
+  const auto held = parameters.find(static_cast<int64_t>(stage));
+  if (held != parameters.end())
+    memory[MemoryClass::parameters] = profile.whole_bytes * static_cast<double>(held->second);
+  memory[MemoryClass::optimizer] = profile.shared_bytes * own.updated_elements;
+  memory[MemoryClass::activations] = own.activations.kept;
+  memory.working = own.activations.working;
+  if (stage + 1 == plan.stage_memories.size())
+    memory.working = std::max(memory.working, profile.logit_bytes * static_cast<double>(plan.batch.micro_batch_size) *
+                                                  static_cast<double>(plan.run.seq_length.value()) *
+                                                  static_cast<double>(plan.model.vocab_size) /
+                                                  static_cast<double>(plan.run.tensor_ranks.value_or(1)));
+  memory.context = profile.overhead_gib * kGiB;
+  return memory;
+}
+
+MemoryForecast memory_of(const RunPlan& plan, const Hardware& hardware, const Profile* profile) {
   const DeviceCapacity device = capacity_of(hardware);
   MemoryForecast memory;
+  if (profile && profile->memory) {
+    for (size_t stage = 0; stage < plan.stage_memories.size(); ++stage)
+      if (PlannedMemory one = profile_memory(plan, stage, *profile->memory);
+          one.on_device() > memory.planned.on_device())
+        memory.planned = std::move(one);
+    memory.gib = memory.planned.on_device() / kGiB, memory.has_gib = hardware.memory.gib;
+    return memory;
+  }
   for (PlannedMemory& stage : memory_by_stage(plan, device))
     if (stage.on_device() > memory.planned.on_device()) memory.planned = std::move(stage);
   memory.verdicts = memory_verdicts(plan, device);
@@ -63,8 +91,9 @@ std::string memory_text(const MemoryForecast& m) {
 }
 
 std::string time_text(const StepTime& time, const Hardware& hardware) {
-  std::string text = formatted("a step on %s takes %.4g s: %.4g tokens per rank and second, %.4g TFLOPS, MFU %.1f %%\n",
-                               hardware.name.c_str(), time.seconds, time.tgs, time.tflops, 100 * time.mfu);
+  std::string text = formatted(
+      "a step on %s takes %.4g s: %.4g tokens per rank and second, %.4g samples per second, %.4g TFLOPS, MFU %.1f %%\n",
+      hardware.name.c_str(), time.seconds, time.tgs, time.samples_per_s, time.tflops, 100 * time.mfu);
   size_t width = 0;
   for (const TimePart& part : time.parts) width = std::max(width, part.what.size());
   for (const TimePart& part : time.parts) {
@@ -80,9 +109,13 @@ std::string time_text(const StepTime& time, const Hardware& hardware) {
 
 }  // namespace
 
-Forecast forecast(const PreparedRun& run, const Hardware& hardware) {
+Forecast forecast(const PreparedRun& run, const Hardware& hardware, const Profile* profile) {
   check_machine(run.plan, hardware);
-  return {memory_of(run.plan, hardware), step_time(work_of_run(run), hardware, model_flops_of(run.plan))};
+  const StepWork work = work_of_run(run);
+  return {memory_of(run.plan, hardware, profile),
+          step_time(profile && profile->time ? with_profile(work, *profile->time) : work, hardware,
+                    model_flops_of(run.plan)),
+          work};
 }
 
 std::string forecast_text(const RunPlan&, const Forecast& forecast, const Hardware& hardware) {

@@ -7,6 +7,7 @@
 
 #include "internal.h"
 #include "plan/prepared_run.h"
+#include "predict/profile.h"
 #include "predict/step_time.h"
 #include "report/memory_plan.h"
 
@@ -22,9 +23,12 @@ struct MemoryForecast {
 struct Forecast {
   MemoryForecast memory;
   StepTime time;
+  StepWork work;  // that the time is of, without what a profile says
 };
-// Error(config) where the machine is of another device than the run, or its file lacks what the run needs.
-DRIVETRAIN_INTERNAL Forecast forecast(const PreparedRun& run, const Hardware& hardware);
+// `profile`: of the system that is planned; null: this program. Error(config) where the machine is of another device
+// than the run, or its file lacks what the run needs.
+DRIVETRAIN_INTERNAL Forecast forecast(const PreparedRun& run, const Hardware& hardware,
+                                      const Profile* profile = nullptr);
 
 DRIVETRAIN_INTERNAL std::string forecast_text(const RunPlan& plan, const Forecast& forecast, const Hardware& hardware);
 DRIVETRAIN_INTERNAL Value forecast_value(const Forecast& forecast, const Hardware& hardware);

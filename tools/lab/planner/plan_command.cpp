@@ -1,51 +1,28 @@
 // `drivetrain plan`: memory and time of a run on a machine, before it; the fastest way that fits; published tables.
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
 #include "planner/forecast.h"
+#include "planner/plan_config.h"
+#include "planner/plan_tables.h"
 #include "planner/search.h"
-#include "predict/published_report.h"
+#include "predict/published.h"
 #include "report/plan_text.h"
 #include "train/checked_config.h"
-#include "train/plan_training.h"
 
 namespace drivetrain {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kSearch =
 #include "plan_search.inc"
     ;
 
-// Beside the program, here as where it is installed.
-std::string data_folder(const char* name) {
-  return (fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "share" / "drivetrain" / name).string();
-}
-
 int print(const std::string& text) {
   std::cout << text << std::flush;
   return 0;
-}
-
-int plan_table(const std::string& name, bool json) {
-  const std::string folder = data_folder("published");
-  const std::vector<std::string> names = name == "all" ? published_names(folder) : std::vector{name};
-  Value list = Value::array();
-  for (const std::string& one : names) {
-    const PublishedTable table = read_published(one, folder, data_folder("hardware"));
-    const TableResult result = predict_table(table);
-    if (json)
-      list.items().push_back(table_value(table, result));
-    else
-      std::cout << printable(table_text(table, result)) << (names.size() > 1 ? "\n" : "");
-  }
-  if (!json) return print("");
-  return print(printable_json((name == "all" ? list : list.items().front()).to_json(2)) + "\n");
 }
 
 // What the file says without effect, what is expensive. On stderr, as far as `shown` has it not.
@@ -61,38 +38,31 @@ int print_json(Value value, const CheckedConfig& checked) {
   return print(printable_json(value.to_json(2)) + "\n");
 }
 
-void add_bubble(PreparedRun& run) { add_timeline(run.plan, *run.plugins.schedule); }
-
-// What config_of made, planned with the plugins that are open already.
-std::unique_ptr<PreparedRun> plan_config(const Value& config, const CheckedConfig& base, const RankSetup& setup) {
-  Problems problems;
-  const RunSettings settings = read_run_settings(config, base.path, problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, *base.registry, settings.device, problems);
-  problems.throw_if_any();
-  auto run = plan_training(settings, std::move(chosen), *base.registry, setup);
-  add_bubble(*run);
-  return run;
-}
-
 int plan_search(const CheckedConfig& base, const Hardware& hardware, const cli::Arguments& arguments) {
   const RunPlan& plan = base.run->plan;
   const std::string file = arguments.text("--space");
   const SearchSpace space =
       search_space(file.empty() ? parse_json(kSearch, "configs/planner/search.json") : read_json_file(file),
                    plan.run.world_size, hardware.ranks_per_host, plan.model.mixture.experts);
-  RankSetup setup;
-  setup.log = make_console_log({.level = LogLevel::error});
-  setup.store = make_local_store();
-  setup.environment.world_size = setup.environment.local_size = plan.run.world_size;
-  const SearchResult result = search(space, base.config, plan.batch.train_batch_size, plan.run.world_size, hardware,
-                                     [&](const Value& config) { return plan_config(config, base, setup); });
+  const RankSetup setup = setup_of_plan(plan.run.world_size);
+  const SearchResult result =
+      search(space, base.config, plan.batch.train_batch_size, plan.run.world_size, hardware,
+             [&](const Value& config) { return plan_config(config, base.path, *base.registry, setup); });
   if (arguments.has("--json")) return print_json(search_value(result, hardware), base);
   show_notes(base, {});
   return print(printable(search_text(result)));
 }
 
-int plan_run_of(const CheckedConfig& checked, const std::optional<Hardware>& hardware, bool json) {
-  add_bubble(*checked.run);
+std::string profile_text(const std::optional<Profile>& profile) {
+  if (!profile) return "";
+  std::string text = "as by profile " + profile->name + ":\n";
+  for (const std::string& line : profile->assumptions) text += "  - " + line + "\n";
+  return text;
+}
+
+int plan_run_of(const CheckedConfig& checked, const std::optional<Hardware>& hardware,
+                const std::optional<Profile>& profile, bool json) {
+  add_timeline(checked.run->plan, *checked.run->plugins.schedule);
   const RunPlan& plan = checked.run->plan;
   if (!hardware) {
     if (json) return print_json(plan.to_json(), checked);
@@ -100,14 +70,15 @@ int plan_run_of(const CheckedConfig& checked, const std::optional<Hardware>& har
     return print(
         printable(plan_text(plan) + "no --hardware: how long a step takes, and whether it fits, is not known\n"));
   }
-  const Forecast planned = forecast(*checked.run, *hardware);
+  const Forecast planned = forecast(*checked.run, *hardware, profile ? &*profile : nullptr);
   if (!json) {
     show_notes(checked, {});
-    return print(printable(plan_headline(plan) + "\n" + forecast_text(plan, planned, *hardware) + traffic_text(plan) +
-                           host_traffic_text(plan)));
+    return print(printable(plan_headline(plan) + "\n" + profile_text(profile) +
+                           forecast_text(plan, planned, *hardware) + traffic_text(plan) + host_traffic_text(plan)));
   }
   Value value = plan.to_json();
   value.set("forecast", forecast_value(planned, *hardware));
+  if (profile) value.set("profile", profile->name);
   return print_json(std::move(value), checked);
 }
 
@@ -118,16 +89,26 @@ int plan_command(const cli::Arguments& arguments) {
   if (arguments.has("--table")) {
     if (!arguments.plain().empty())
       throw fail(ErrorCode::config, "plan: takes a config or --table, found both: ", shown(arguments.plain().front()));
-    return plan_table(arguments.text("--table"), json);
+    return print(plan_tables(arguments.text("--table"), arguments));
   }
   if (arguments.plain().empty())
     throw fail(ErrorCode::config, "plan: needs a config, or --table NAME; tables are ",
                join(published_names(data_folder("published"))));
+  std::optional<Profile> profile;
+  if (arguments.has("--profile")) profile = read_profile(arguments.text("--profile"), data_folder("published"));
   std::optional<Hardware> hardware;
-  if (arguments.has("--hardware")) hardware = read_hardware(arguments.text("--hardware"), data_folder("hardware"));
-  const CheckedConfig checked = check_config(config_request(arguments.plain().front(), arguments));
+  const std::string machine = arguments.has("--hardware") ? arguments.text("--hardware")
+                              : profile                   ? profile->hardware
+                                                          : "";
+  if (profile && machine.empty())
+    throw fail(ErrorCode::config, "plan: profile ", shown(profile->name), " names no machine\n   add --hardware");
+  if (!machine.empty()) hardware = read_hardware(machine, data_folder("hardware"));
+  ConfigRequest request = config_request(arguments.plain().front(), arguments);
+  if (profile) request.sets.insert(request.sets.begin(), profile->sets.begin(), profile->sets.end());
+  const CheckedConfig checked = check_config(request);
   checked.throw_if_refused();
-  return arguments.has("--search") ? plan_search(checked, *hardware, arguments) : plan_run_of(checked, hardware, json);
+  return arguments.has("--search") ? plan_search(checked, *hardware, arguments)
+                                   : plan_run_of(checked, hardware, profile, json);
 }
 
 }  // namespace drivetrain

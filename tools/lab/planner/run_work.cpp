@@ -6,8 +6,9 @@
 #include <drivetrain/expert_parallel.h>
 #include <drivetrain/toolkit/dtype_name.h>
 
+#include "planner/attention_work.h"
 #include "plugin_calls/plugin_call.h"
-#include "predict/row_prediction.h"
+#include "predict/shape_work.h"
 
 namespace drivetrain {
 namespace {
@@ -23,7 +24,6 @@ ModelShape shape_of(const ModelFacts& model) {
   ModelShape shape;
   shape.layers = static_cast<double>(std::max<int64_t>(model.num_layers, 1));
   shape.hidden = static_cast<double>(model.hidden_size), shape.vocab = static_cast<double>(model.vocab_size);
-  shape.parameters = static_cast<double>(model.parameters);
   shape.heads = static_cast<double>(model.num_attention_heads.value_or(1));
   shape.groups = static_cast<double>(model.num_query_groups.value_or(model.num_attention_heads.value_or(1)));
   shape.head_dim = static_cast<double>(model.head_dim.value_or(model.hidden_size));
@@ -212,6 +212,10 @@ double update_bytes(const RunPlan& plan) {
 // The norm reads the gradients before, which are on the rank's device wherever they are updated.
 void add_update(StepWork& work, const RunPlan& plan) {
   (plan.update.on_host ? work.host_updated_bytes : work.updated_bytes) = update_bytes(plan);
+  work.updated_elements = plan.updated_elements;
+  const double trained =
+      static_cast<double>(plan.model.parameters) * plan.run.rank_trained.value_or(plan.run.rank_share.value_or(1));
+  if (plan.updated_elements > 0) work.owners = std::max(1.0, std::round(trained / plan.updated_elements));
   work.norm_bytes = plan.updated_elements * size_of(plan.dtypes.types.grad);
   for (const PlanRecord::Copies& said : plan.copies)
     if (said.traffic.bytes > 0) work.copies.push_back(said.traffic);
@@ -242,6 +246,7 @@ StepWork work_of_run(const PreparedRun& run) {
   add_casts(work, plan);
   add_experts(work, plan, cuts.tokens_outside, stages);
   apply_windows(work, plan.model_alone);
+  add_attention(work, run, positions_inside(plan), stages);
   add_recompute(work, run);
   work.unit_visits = (static_cast<double>(plan.model.num_layers) / stages) * (2 + work.again) + 4;
   if (plan.schedule.timeline) work.bubble = plan.schedule.timeline->bubble();

@@ -13,13 +13,14 @@
 namespace drivetrain {
 
 // Matrix products. The rate of one, y [rows, out] = x [rows, in] W^T, is
-//   peak * share / ((1 + half_rows / rows) (1 + half_width / out) (1 + half_width / in)).
+//   peak * share / ((1 + half_rows / rows) (1 + half_width / out) (1 + half_width / in)),
+// on a GPU less what its tiles and waves waste beyond the mean of such sizes (shape_advice.h).
 struct ProductRates {
   double share = 0, half_rows = 0, half_width = 0;
 };
 
-// The scores and the weighted sum of attention: a share of the peak, whatever the backend. The rate over `seq`
-// positions is peak * share / (1 + half_seq / seq).
+// The scores and the weighted sum of attention: a share of the peak, by a kernel that keeps no scores in memory. The
+// rate over `seq` positions is peak * share / (1 + half_seq / seq).
 struct AttentionRates {
   double share = 0, half_seq = 0;
 };
@@ -55,7 +56,9 @@ struct Hardware {
   std::string path;  // where it was read
   std::string name, about, device;
   std::vector<std::string> sources;
-  Value peak_tflops;  // type -> dense peak of a rank
+  Value from = Value::object();  // constant or group, as "products.share" -> where it is from; "*": all others
+  Value peak_tflops;             // type -> dense peak of a rank
+  int64_t multiprocessors = 0;   // of a GPU; 0: a processor, or not known
   ProductRates products;
   AttentionRates attention;
   MemoryRates memory;

@@ -1,12 +1,14 @@
 #include "predict/published.h"
 
 #include <algorithm>
+#include <map>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
 #include "base/suggest.h"
+#include "config_files/load.h"
 
 namespace drivetrain {
 namespace {
@@ -19,60 +21,24 @@ const Value& needed(const Value& value, const std::string& key, const char* what
   throw fail(ErrorCode::config, value.where.text(), ": ", what, " has no \"", shown(key), "\"");
 }
 
-double number(const Value& value, const std::string& key, const char* what) {
-  return needed(value, key, what).as_double();
-}
+using Quantities = std::map<std::string, Value>;
 
-double number_or(const Value& value, const std::string& key, double otherwise) {
-  const Value* const found = value.find(key);
-  return found ? found->as_double() : otherwise;
-}
-
-ModelShape shape_of(const std::string& label, const Value& tables, const Value& systems) {
+// A model's sizes by the names that the file of tables has for them.
+Quantities model_quantities(const std::string& label, const Value& tables, const Value& systems) {
   const Value* const renamed = needed(systems, "models", "the file of systems").find(label);
   const std::string name = renamed ? renamed->as_string() : label;
-  const Value& all = needed(tables, "models", "the file of tables");
-  const Value& m = needed(all, name, "the list of models");
-  ModelShape shape;
-  shape.name = name;
-  shape.layers = number(m, "layers", "a model"), shape.hidden = number(m, "hidden", "a model");
-  shape.heads = number(m, "heads", "a model"), shape.groups = number_or(m, "kv_heads", shape.heads);
-  shape.head_dim = number_or(m, "head_dim", shape.hidden / shape.heads);
-  shape.ffn = number(m, "intermediate", "a model"), shape.vocab = number(m, "vocab", "a model");
-  shape.parameters = number(m, "params", "a model");
-  if (const Value* const gated = m.find("gated_mlp")) shape.gated = gated->as_bool();
-  return shape;
-}
-
-TrainingSystem system_of(const std::string& name, const Value& systems) {
-  const Value& s = needed(needed(systems, "systems", "the file of systems"), name, "the list of systems");
-  TrainingSystem system;
-  system.name = name;
-  system.hardware = needed(s, "hardware", "a system").as_string();
-  system.dtype = needed(s, "dtype", "a system").as_string();
-  for (const Value& line : needed(s, "assumptions", "a system").items()) system.assumptions.push_back(line.as_string());
-  system.columns = needed(s, "columns", "a system"), system.constants = needed(s, "constants", "a system");
-  if (const Value* const t = s.find("time")) {
-    system.has_time = true;
-    system.time = {number(*t, "step_s", "time"), number(*t, "owner_s", "time"), number(*t, "update_bytes", "time"),
-                   needed(*t, "overlaps", "time").as_bool()};
-  }
-  if (const Value* const m = s.find("memory")) {
-    const auto get = [&](const char* key) { return number(*m, key, "memory"); };
-    system.has_memory = true;
-    system.memory = {get("overhead_gib"),        get("whole_bytes"), get("shared_bytes"),
-                     get("shared_values_bytes"), get("layer_bytes"), get("kept_layer_bytes"),
-                     get("input_bytes"),         get("logit_bytes"), get("limit_share")};
-  }
-  return system;
+  Quantities all;
+  for (const Value::Member& m :
+       needed(needed(tables, "models", "the file of tables"), name, "the list of models").members())
+    all[m.key] = m.value;
+  return all;
 }
 
 // A quantity of a row: under the name that its system's tables have for it, in the row, in what the table says of all
 // rows, or a constant of the system.
 class RowReader {
  public:
-  RowReader(const Value& row, const Value& table, const TrainingSystem& system)
-      : row_(row), table_(table), system_(system) {}
+  RowReader(const Value& row, const Value& table, const Profile& system) : row_(row), table_(table), system_(system) {}
 
   const Value* find(const std::string& quantity) const {
     const Value* const column = system_.columns.find(quantity);
@@ -104,10 +70,10 @@ class RowReader {
                "\"constants\" in systems.json");
   }
   const Value &row_, &table_;
-  const TrainingSystem& system_;
+  const Profile& system_;
 };
 
-std::string label_of(const PublishedRow& row) {
+std::string label_of(const PublishedRow& row, const std::string& model) {
   std::string text = concat(row.ranks, row.ranks == 1 ? " rank" : " ranks");
   const auto add = [&](bool differs, const std::string& words) { text += differs ? ", " + words : ""; };
   add(row.tensor > 1, concat("tensor ", row.tensor));
@@ -116,30 +82,92 @@ std::string label_of(const PublishedRow& row) {
   add(row.shard_values, "values sharded");
   add(!row.shard_values, row.shard_ranks < 0 ? std::string("state over all") : concat("state over ", row.shard_ranks));
   add(row.recompute, "recompute");
-  return concat(row.model.name, ", ", text, ", ", row.micro_batch, "x", row.micro_batches, " of ", row.seq_length);
+  return concat(model, ", ", text, ", ", row.micro_batch, "x", row.micro_batches, " of ", row.seq_length);
 }
 
 void check(const PublishedRow& row, const Value& where) {
   const auto positive = [&](int64_t n) { return n >= 1; };
   const bool good = positive(row.ranks) && positive(row.tensor) && positive(row.stages) && positive(row.context) &&
                     positive(row.micro_batch) && positive(row.micro_batches) && positive(row.seq_length);
-  if (!good) throw fail(ErrorCode::config, where.where.text(), ": every number of ", label_of(row), " is 1 or more");
+  if (!good) throw fail(ErrorCode::config, where.where.text(), ": every number of ", row.label, " is 1 or more");
   if (row.ranks % (row.tensor * row.stages) != 0)
     throw fail(ErrorCode::config, where.where.text(), ": ", row.ranks, " ranks are not shared evenly by tensor ",
                row.tensor, " x stages ", row.stages);
 }
 
+// Whole layers for each stage, the last ones one more where they do not divide; unit 0 is the embedding.
+Value first_units(int64_t layers, int64_t stages) {
+  Value units = Value::array();
+  int64_t first = 1;
+  for (int64_t stage = 0; stage + 1 < stages; ++stage) {
+    first += layers / stages + (stage >= stages - layers % stages ? 1 : 0);
+    units.items().push_back(first);
+  }
+  return units;
+}
+
+// What a config is written with. What a row does not have, such as stages where there is one, is not among them.
+Quantities quantities_of(const PublishedRow& row, Quantities model) {
+  Quantities all = std::move(model);
+  const auto several = [&](const char* name, int64_t value) {
+    if (value > 1) all[name] = value;
+  };
+  all["micro_batch"] = row.micro_batch, all["seq_length"] = row.seq_length;
+  all["batch"] = row.micro_batch * row.micro_batches * row.replicas() / row.context;
+  several("tensor", row.tensor), several("stages", row.stages), several("context", row.context);
+  if (row.stages > 1 && all.contains("layers")) all["first_units"] = first_units(all["layers"].as_int(), row.stages);
+  all["recompute"] = row.recompute, all["shard_values"] = row.shard_values;
+  if (!row.shard_values && row.shard_ranks > 0) all["owners"] = std::min(row.shard_ranks, row.replicas());
+  return all;
+}
+
+// KEY=VALUE with each ${quantity} replaced.
+std::string filled(std::string text, const Quantities& all, const Value& row) {
+  for (size_t begin = text.find("${"); begin != std::string::npos; begin = text.find("${")) {
+    const size_t end = text.find('}', begin);
+    const std::string name = text.substr(begin + 2, end - begin - 2);
+    const auto found = all.find(name);
+    if (found == all.end())
+      throw fail(ErrorCode::config, row.where.text(), ": neither the row nor its model has ", shown(name),
+                 "\n   add it, or leave out ", shown(text), " under \"config\" in systems.json");
+    text.replace(begin, end + 1 - begin, found->second.to_json());
+  }
+  return text;
+}
+
+// What a user would write to train as the row says, by the lines of systems.json.
+Value config_of(const Value& parts, const Quantities& all, const Value& row) {
+  Problems problems;
+  Value config = Value::object();
+  int number = 0;
+  for (const Value& part : parts.items()) {
+    const auto holds = [&](const char* key, bool otherwise) {
+      const Value* const name = part.find(key);
+      if (!name) return otherwise;
+      const auto found = all.find(name->as_string());
+      return found != all.end() && (!found->second.is_bool() || found->second.as_bool());
+    };
+    if (!holds("when", true) || holds("unless", false)) continue;
+    for (const Value& set : needed(part, "set", "a part of a config").items())
+      apply_set(config, filled(set.as_string(), all, row), ++number, problems);
+  }
+  problems.throw_if_any();
+  return config;
+}
+
 PublishedRow row_of(const RowReader& read, const Value& value, const Value& tables, const Value& systems) {
   PublishedRow row;
-  row.model = shape_of(read.text("model"), tables, systems);
+  const std::string model = read.text("model");
   row.ranks = read.whole("ranks"), row.tensor = read.whole("tensor"), row.stages = read.whole("stages");
   row.context = read.whole("context"), row.shard_ranks = read.whole("shard_ranks");
   row.shard_values = read.yes("shard_values"), row.recompute = read.yes("recompute");
   row.micro_batch = read.whole("micro_batch"), row.micro_batches = read.whole("micro_batches");
   row.seq_length = read.whole("seq_length");
   row.tgs = read.printed("tgs"), row.gib = read.printed("gib");
-  row.label = label_of(row);
+  row.label = label_of(row, model);
   check(row, value);
+  row.config = config_of(needed(systems, "config", "the file of systems"),
+                         quantities_of(row, model_quantities(model, tables, systems)), value);
   return row;
 }
 
@@ -165,7 +193,7 @@ std::vector<std::string> published_names(const std::string& folder) {
   return names_of(read_json_file(folder + kTables), read_json_file(folder + kSystems));
 }
 
-PublishedTable read_published(const std::string& name, const std::string& folder, const std::string& hardware) {
+PublishedTable read_published(const std::string& name, const std::string& folder) {
   const Value tables = read_json_file(folder + kTables), systems = read_json_file(folder + kSystems);
   const std::vector<std::string> names = names_of(tables, systems);
   if (std::find(names.begin(), names.end(), name) == names.end())
@@ -173,11 +201,13 @@ PublishedTable read_published(const std::string& name, const std::string& folder
                suggestion(name, names));
   PublishedTable table;
   table.id = name;
-  table.system = system_of(systems.find("tables")->find(name)->as_string(), systems);
-  table.hardware = read_hardware(table.system.hardware, hardware);
+  table.system = read_profile(systems.find("tables")->find(name)->as_string(), folder);
   const Value& source = *table_named(name, tables);
-  for (const Value& row : source.find("rows")->items())
+  for (const Value& row : source.find("rows")->items()) {
     table.rows.push_back(row_of(RowReader(row, source, table.system), row, tables, systems));
+    const bool other = table.rows.back().shard_values && !table.system.shared_values.empty();
+    table.rows.back().profile = other ? table.system.shared_values : table.system.name;
+  }
   return table;
 }
 

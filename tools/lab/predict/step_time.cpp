@@ -1,9 +1,21 @@
 #include "predict/step_time.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "report/shape_advice.h"
 
 namespace drivetrain {
 namespace {
+
+// Of a result [m, n], what its tiles and the last of their waves waste. Half a wave is the mean, which the rates of the
+// machine have: they are of shapes of all sizes.
+double waves(double m, double n, const Hardware& hardware) {
+  const auto whole = [](double size) { return std::max<int64_t>(1, std::llround(size)); };
+  const auto tiles = static_cast<double>(tiles_of(whole(m), whole(n)));
+  const double mean = tiles / (tiles + static_cast<double>(hardware.multiprocessors) / 2);
+  return mean / wave_share(whole(m), whole(n), hardware.multiprocessors);
+}
 
 double sum_of(const std::vector<ProductWork>& list, const StepWork& work, const Hardware& hardware) {
   double seconds = 0;
@@ -35,23 +47,24 @@ Computation computation_of(const StepWork& work, const Hardware& hardware) {
   const double attention_rate =
       hardware.peak(work.dtype) * hardware.attention.share / (1 + hardware.attention.half_seq / std::max(length, 1.0));
   const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.pass_rate();
+  const double kept = work.attention_bytes / hardware.pass_rate();  // scores in memory, beside the products
   Computation c;
-  c.forward = forward + head + attention + passes;
+  c.forward = forward + head + attention + kept + passes;
   c.products = 3 * (forward + head);
-  c.attention = (1 + work.attention_backward) * attention;
+  c.attention = (1 + work.attention_backward) * attention + kept + work.attention_bytes_backward / hardware.pass_rate();
   c.passes = 3 * passes;
   c.loss = work.loss_bytes / hardware.pass_rate();
   c.host = work.unit_visits * hardware.overheads.unit_us * 1e-6 + hardware.overheads.micro_batch_us * 1e-6;
   c.products_again = work.again * forward;
-  c.attention_again = work.attention_again * attention;
+  c.attention_again = work.attention_again * (attention + kept);
   c.passes_again = work.passes_again * passes;
   return c;
 }
 
-TimePart message_part(const MessageWork& message, const Computation& c, const Hardware& hardware) {
+TimePart message_part(const MessageWork& message, const Computation& c, double overlap, const Hardware& hardware) {
   const auto seconds_by = message.direct ? direct_seconds : ring_seconds;
   const double seconds = seconds_by(message.bytes, message.hops, message.group, hardware);
-  const double room = hardware.overlap * message.beside_micro_batches * c.backward();
+  const double room = overlap * message.beside_micro_batches * c.backward();
   const double hidden = std::min(seconds, room);
   return {message.axis + ": " + message.what, seconds - hidden, hidden};
 }
@@ -98,7 +111,9 @@ void add(StepTime& time, TimePart part) {
 
 double product_seconds(const ProductWork& p, const std::string& dtype, const Hardware& hardware) {
   const ProductRates& rates = hardware.products;
-  const double slower = (1 + rates.half_rows / p.rows) * (1 + rates.half_width / p.out) * (1 + rates.half_width / p.in);
+  double slower = (1 + rates.half_rows / p.rows) * (1 + rates.half_width / p.out) * (1 + rates.half_width / p.in);
+  if (hardware.multiprocessors > 0)
+    slower *= (waves(p.rows, p.out, hardware) + waves(p.rows, p.in, hardware) + waves(p.out, p.in, hardware)) / 3;
   return p.flops() / (hardware.peak(dtype) * rates.share) * slower;
 }
 
@@ -113,9 +128,10 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   add(time, {"recompute", m * c.again()});
   add(time, {"host", m * c.host + hardware.overheads.step_us * 1e-6});
   add(time, {"pipeline idle", work.bubble * m * c.all()});
+  const double overlap = work.overlap.value_or(hardware.overlap);
   double hidden_messages = 0;
   for (const MessageWork& message : work.messages) {
-    TimePart part = message_part(message, c, hardware);
+    TimePart part = message_part(message, c, overlap, hardware);
     hidden_messages += part.hidden;
     add(time, std::move(part));
   }
@@ -124,12 +140,13 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   double update = work.updated_bytes / hardware.memory_rate();
   if (work.host_updated_bytes > 0) update += work.host_updated_bytes / hardware.host_memory_rate();
   add(time, {"optimizer", update});
-  CopyRooms rooms(c, m, hidden_messages, update, hardware.overlap);
+  CopyRooms rooms(c, m, hidden_messages, update, overlap);
   for (const HostTraffic& copies : work.copies) add(time, rooms.part(copies, hardware));
   add(time, {"fixed", work.fixed_s});
   const double peak = hardware.peak(work.dtype);
   time.products_share = (flops_of(work.products) + flops_of(work.head)) / ((c.products / 3) * peak + 1e-300);
   time.tgs = work.tokens / time.seconds;
+  if (work.seq_length > 0) time.samples_per_s = time.tgs * work.ranks / work.seq_length;
   time.tflops = time.tgs * model_flops / 1e12;
   time.mfu = time.tgs * model_flops / peak;
   return time;
@@ -144,6 +161,7 @@ Value StepTime::to_value() const {
   }
   Value value = Value::object();
   value.set("seconds", seconds), value.set("tgs", tgs), value.set("tflops", tflops), value.set("mfu", mfu);
+  value.set("samples_per_s", samples_per_s);
   value.set("products_share_of_peak", products_share), value.set("parts", std::move(list));
   return value;
 }

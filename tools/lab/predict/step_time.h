@@ -21,6 +21,7 @@ struct StepTime {
   std::vector<TimePart> parts;  // they sum up to `seconds`
   double products_share = 0;    // of the peak that the products reach
   double tgs = 0, tflops = 0, mfu = 0;
+  double samples_per_s = 0;  // sequences, of all ranks together
   DRIVETRAIN_INTERNAL Value to_value() const;
 };
 

@@ -1,7 +1,8 @@
 // What a rank does in one training step, in amounts that know no machine: operations, bytes, messages. Of the average
-// stage of a pipeline. A value; run_work.h makes it from a planned run, published.h from a row of a table.
+// stage of a pipeline. A value; run_work.h makes it from a planned run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,9 @@ struct StepWork {
   double attention_flops = 0;         // forward, half of the square where it is causal, without what windows hide
   double attention_length = 0;        // positions that have as many pairs as a layer's attention; 0: seq_length
   double attention_backward = 2.5;    // times forward: a kernel computes the scores again
-  double passed_bytes = 0;            // what passes that are bound by memory read and write, forward
-  double loss_bytes = 0;              // the same of logits and loss, both directions
+  double attention_bytes = 0, attention_bytes_backward = 0;  // of scores that the plugin keeps whole in memory, moved
+  double passed_bytes = 0;  // what passes that are bound by memory read and write, forward
+  double loss_bytes = 0;    // the same of logits and loss, both directions
   double again = 0, attention_again = 0, passes_again = 0;  // share of each that runs again in backward
   double unit_visits = 0;                                   // of units, both directions
   double bubble = 0;                                        // idle time of the pipeline over busy time
@@ -49,8 +51,11 @@ struct StepWork {
   double updated_bytes = 0;       // what the optimizer reads and writes in the memory of the rank
   double norm_bytes = 0;          // of gradients, which their norm reads before
   double host_updated_bytes = 0;  // and in its host's, where the device has its own
+  double updated_elements = 0;    // by the optimizer of a rank
+  double owners = 1;              // ranks that share the state of the same parameters out
   double gradient_ranks = 0;      // over which gradients are summed
   double fixed_s = 0;             // what the profile of another system says comes on top
+  std::optional<double> overlap;  // what such a profile says in place of the machine's
   std::vector<MessageWork> messages;
   std::vector<HostTraffic> copies;
 };

@@ -1,10 +1,16 @@
-// What a row of a published table comes to by the model of step_time.h and by its system's profile. Pure.
+// What the shape of a model, cut by parallelism, has to compute and to pass over memory. Pure.
 #pragma once
 
-#include "predict/published.h"
+#include <string>
+
 #include "predict/step_time.h"
 
 namespace drivetrain {
+
+struct ModelShape {
+  double layers = 0, hidden = 0, heads = 0, groups = 0, head_dim = 0, ffn = 0, vocab = 0;
+  bool gated = true;
+};
 
 // Forward products of the blocks of one stage, and attention, passes and loss beside them, for a shape that tensor
 // parallelism and a pipeline cut. Adds to `work`.
@@ -16,21 +22,5 @@ struct ShapeCuts {
 DRIVETRAIN_INTERNAL void add_shape(StepWork& work, const ModelShape& shape, const ShapeCuts& cuts);
 // Of a work that has its shape: layers with a window compute less, and at the rate of sequences so short.
 DRIVETRAIN_INTERNAL void apply_windows(StepWork& work, const ModelFacts& model);
-
-// Operations per token, forward and backward, the square of attention halved.
-DRIVETRAIN_INTERNAL double model_flops(const ModelShape& shape, double seq_length);
-
-DRIVETRAIN_INTERNAL StepWork work_of(const PublishedRow& row, const TrainingSystem& system);
-
-struct MemoryPart {
-  std::string what;
-  double gib = 0;
-};
-struct RowMemory {
-  double gib = 0;
-  std::vector<MemoryPart> parts;
-};
-// Of the fullest rank.
-DRIVETRAIN_INTERNAL RowMemory memory_of(const PublishedRow& row, const SystemMemory& profile);
 
 }  // namespace drivetrain
