@@ -25,7 +25,8 @@ std::string runs_csv(const StudyRecord& study, const Analysis& analysis);  // a 
 struct Table {
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;
-  size_t texts = 0;  // so many columns from the first are words, the others figures
+  size_t texts = 0;                // so many columns from the first are words, the others figures
+  std::vector<std::string> ids{};  // of the cells that rows are of; empty: of none
 };
 Table ranking_table(const StudyRecord& study, const Analysis& analysis);  // what ranks first, then what has no place
 std::string markdown_of(const Table& table);

@@ -1,11 +1,13 @@
-// The report as one page: no script, nothing to load.
+// The report as one page with nothing to load. Its script adds to it; without one all of it is there.
 #include <algorithm>
+#include <cmath>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
 #include "study/report.h"
+#include "study/report_script.h"
 
 namespace drivetrain::study {
 namespace {
@@ -21,13 +23,31 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradient(45deg,transparent 0 6px,var(--soft) 6px 12px)}
 code{font:.8rem ui-monospace,monospace;overflow-wrap:anywhere} tr.how td{padding-top:0;opacity:.75}
 .faster{color:var(--good)} .slower,.failed{color:var(--bad)} figure{margin:1rem 0} svg{width:100%;height:auto} li{margin:.2rem 0}
-tr.main td{border-bottom:0}
+tr.main td{border-bottom:0} td.s{white-space:nowrap}
+table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.7em} th[aria-sort=descending]::after{content:" \25BC"}
+.filter{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;align-items:center} .filter select,.filter input{font:inherit;max-width:16rem}
+.legend span{margin-right:1.2rem;display:inline-block} .facets{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));gap:1rem}
+.facets figure{margin:0;content-visibility:visible} .facets svg{max-width:44rem;font-family:system-ui,sans-serif} figcaption{font-weight:600}
+@media(max-width:40rem){body{margin:1rem auto;padding:0 .6rem} th,td{padding:.2rem .35rem} table{font-size:.8rem}
+ figure.rows{overflow-x:auto} figure.rows svg{min-width:44rem}}
 @media screen{figure,.wide{content-visibility:auto;contain-intrinsic-size:auto 40rem}}
 @page{size:A4 landscape;margin:12mm}
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
- table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}}
+ table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
+ .filter,#tools h2{display:none} .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid}
+ .charts h2,.charts figure{margin:1mm 0} .facets{grid-template-columns:repeat(3,1fr)} h2{margin-top:3mm} li{margin:0}}
 )css";
+
+// What the script finds the rows of a cell by.
+std::string of_cell(const CellRecord& cell) { return " data-c=\"" + escaped(cell.id) + "\""; }
+
+std::string begin_table(const std::string& head) {
+  return "<div class=wide><table class=sorts><thead><tr>" + head + "</tr></thead>";
+}
+std::string table_of_rows(const std::string& head, const std::string& rows) {
+  return begin_table(head) + "<tbody>" + rows + "</tbody></table></div>";
+}
 
 std::string difference(const CellResult& r) {
   if (r.cell->is_reference) return "<td>reference</td>";
@@ -43,8 +63,8 @@ std::string difference(const CellResult& r) {
 }
 
 std::string cell_rows(const CellResult& r, const StudyRecord& study) {
-  std::string row =
-      std::string("<tr class='main") + (r.cell->is_reference ? " ref" : "") + (r.ok == 0 ? " bad" : "") + "'>";
+  std::string row = "<tbody" + of_cell(*r.cell) + "><tr class='main" + (r.cell->is_reference ? " ref" : "") +
+                    (r.ok == 0 ? " bad" : "") + "'>";
   row += "<td>" + escaped(label_of(*r.cell, study)) + "</td>";
   if (r.ok == 0) {
     row += "<td colspan=8>" + escaped(state_text(r)) + "</td></tr>";
@@ -61,12 +81,12 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
                                                               : "not compared";
     row += "<td>" + loss + (r.never_steady ? "; never steady" : "") + "</td></tr>";
   }
-  return row + "\n<tr class=how><td colspan=9><code>" + escaped(r.cell->reproduce) + "</code></td></tr>\n";
+  return row + "\n<tr class=how><td colspan=9><code>" + escaped(r.cell->reproduce) + "</code></td></tr></tbody>\n";
 }
 
 std::string figures_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) return "";
-  std::string row = "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
+  std::string row = "<tr" + of_cell(*r.cell) + "><td>" + escaped(label_of(*r.cell, study)) + "</td>";
   for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s}) row += numeric(speed_text(value));
   row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_median, 1e3 * r.step_p90));
   row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
@@ -84,14 +104,14 @@ std::string tflops_table(const StudyRecord& study, const Analysis& analysis) {
         head += "<th class=n>" + one.name + "</th>";
         notes += "<li><b>" + one.name + "</b>: " + one.about + "</li>";
       }
-    rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td><td class=n>" + (r.cell->recomputes ? "4" : "3") +
-            "</td>";
-    for (const Convention& one : r.tflops) rows += numeric(formatted("%.4g", one.flops));
+    rows += "<tr" + of_cell(*r.cell) + "><td>" + escaped(label_of(*r.cell, study)) + "</td><td class=n>" +
+            (r.cell->recomputes ? "4" : "3") + "</td>";
+    for (const Convention& one : r.tflops)
+      rows += numeric(std::isfinite(one.flops) ? formatted("%.4g", one.flops) : "");
     rows += "</tr>\n";
   }
-  return "<h2>TFLOPS of a rank, by each published convention</h2><div class=wide><table><tr><th>cell</th><th "
-         "class=n>c</th>" +
-         head + "</tr>" + rows + "</table></div><ul>" + notes + "</ul>";
+  return "<h2>TFLOPS of a rank, by each published convention</h2>" +
+         table_of_rows("<th>cell</th><th class=n>c</th>" + head, rows) + "<ul>" + notes + "</ul>";
 }
 
 std::string memory_table(const StudyRecord& study, const Analysis& analysis) {
@@ -104,7 +124,7 @@ std::string memory_table(const StudyRecord& study, const Analysis& analysis) {
       const Value* const peaks = run == r.cell->runs.end() ? nullptr : run->end.find("peak_memory");
       if (!peaks) continue;
       if (pass == 1)
-        rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>" +
+        rows += "<tr" + of_cell(*r.cell) + "><td>" + escaped(label_of(*r.cell, study)) + "</td>" +
                 numeric(formatted("%.1f", r.cell->planned_bytes / 1e6));
       if (pass == 0)
         for (const Value::Member& m : peaks->members()) {
@@ -115,11 +135,11 @@ std::string memory_table(const StudyRecord& study, const Analysis& analysis) {
           rows += numeric(peaks->find(name) ? formatted("%.1f", peaks->find(name)->as_double() / 1e6) : "");
       if (pass == 1) rows += "</tr>\n";
     }
+  if (classes.empty()) return "";
   std::string head;
   for (const std::string& name : classes) head += "<th class=n>" + escaped(name) + "</th>";
-  return "<h2>Peak memory of the largest rank, MB</h2><div class=wide><table><tr><th>cell</th><th "
-         "class=n>planned</th>" +
-         head + "</tr>" + rows + "</table></div>";
+  return "<h2>Peak memory of the largest rank, MB</h2>" +
+         table_of_rows("<th>cell</th><th class=n>planned</th>" + head, rows);
 }
 
 // Shares of a step, and energy where a counter exists.
@@ -138,7 +158,7 @@ std::string time_table(const StudyRecord& study, const Analysis& analysis) {
   if (energy) head += "<th class=n>J per 1000 tokens</th><th class=n>J of a run</th>";
   for (const CellResult& r : analysis.cells) {
     if (r.ok == 0) continue;
-    rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
+    rows += "<tr" + of_cell(*r.cell) + "><td>" + escaped(label_of(*r.cell, study)) + "</td>";
     for (const std::string& part : parts) {
       const auto share = r.part_shares.find(part);
       rows += numeric(share == r.part_shares.end() ? "" : formatted("%.1f %%", 100 * share->second));
@@ -151,8 +171,8 @@ std::string time_table(const StudyRecord& study, const Analysis& analysis) {
         rows += numeric(joules ? formatted("%.4g", *joules) : "");
     rows += "</tr>\n";
   }
-  return "<h2>Shares of a step</h2><div class=wide><table><tr>" + head + "</tr>" + rows +
-         "</table></div><p>Means over ranks and repeats, without the first step. Communication lies within the parts: "
+  return "<h2>Shares of a step</h2>" + table_of_rows(head, rows) +
+         "<p>Means over ranks and repeats, without the first step. Communication lies within the parts: "
          "it is "
          "the time in calls of the communicator and in waits for them, for slower ranks too.</p>";
 }
@@ -182,31 +202,36 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
                  html_of(ranking_table(study, analysis)), "<ul>");
   for (const std::string& line : notes_of(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";
   page += "</ul>\n";
+  page += "<div id=tools></div>\n";
+  page += "<div class=charts>";
   for (const Chart& chart : charts)
-    page += "<h2>" + escaped(chart.title) + "</h2><figure>" + for_page(chart.svg) + "</figure>\n";
+    page += "<section><h2>" + escaped(chart.title) + "</h2><figure class=rows>" + for_page(chart.svg) +
+            "</figure></section>\n";
+  page += "</div>\n";
   if (!no_charts.empty()) page += "<p>No charts: " + escaped(no_charts) + "</p>\n";
   if (!charts.empty())
     page +=
         "<p>Bars: means of runs with their 95 % intervals; dots: every run; crosses with words: cells that have none. "
-        "Curves: "
-        "means of "
-        "repeats, with all of them in the band.</p>\n";
-  page +=
-      "<h2>Cells</h2><div class=wide><table><tr><th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % "
-      "interval</th>"
-      "<th class=n>variation</th><th>speed against the reference</th><th class=n>ms per step</th><th class=n>peak "
-      "MB</th><th>loss</th></tr>\n";
+        "Curves: means of repeats, with all of them in the band.</p>\n";
+  page += "<h2>Cells</h2>" +
+          begin_table(
+              "<th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % interval</th><th "
+              "class=n>variation</th>"
+              "<th>speed against the reference</th><th class=n>ms per step</th><th class=n>peak MB</th><th>loss</th>") +
+          "\n";
   for (const CellResult& r : analysis.cells) page += cell_rows(r, study);
-  page +=
-      "</table></div>\n<h2>Figures</h2><div class=wide><table><tr><th>cell</th><th class=n>TGS padded</th><th "
-      "class=n>TGS real</th>"
-      "<th class=n>TGS loss</th><th class=n>samples/s</th><th class=n>ms per step: 10 %, median, 90 %</th>"
-      "<th class=n>first five steps, ms</th><th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th></tr>\n";
-  for (const CellResult& r : analysis.cells) page += figures_rows(r, study);
-  page += "</table></div>\n" + time_table(study, analysis) + memory_table(study, analysis);
-  page += tflops_table(study, analysis);
+  std::string figures;
+  for (const CellResult& r : analysis.cells) figures += figures_rows(r, study);
+  page += "</table></div>\n<h2>Figures</h2>" +
+          table_of_rows(
+              "<th>cell</th><th class=n>TGS padded</th><th class=n>TGS real</th><th class=n>TGS loss</th>"
+              "<th class=n>samples/s</th><th class=n>ms per step: 10 %, median, 90 %</th><th class=n>first five steps, "
+              "ms</th>"
+              "<th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th>",
+              figures) +
+          "\n" + time_table(study, analysis) + memory_table(study, analysis) + tflops_table(study, analysis);
   page += effects_html(study, analysis) + slots_html(study);
-  return page + environment_block(study) + "</html>\n";
+  return page + environment_block(study) + page_data(study, analysis) + page_script() + "</html>\n";
 }
 
 }  // namespace drivetrain::study

@@ -66,6 +66,7 @@ Table ranking_table(const StudyRecord& study, const Analysis& analysis) {
   if (!analysis.outcomes.empty()) table.head.push_back("TGS");
   table.head.push_back("peak MB");
   const auto begin_row = [&](const CellResult& r, const std::string& place) {
+    table.ids.push_back(r.cell->id);
     Columns row = {place};
     if (names || factors.empty()) row.push_back(r.cell->is_noise ? "A/A" : r.cell->id);
     for (const size_t f : factors) row.push_back(r.cell->levels[f].second);
@@ -124,15 +125,22 @@ std::string latex_of(const Table& table) {
 }
 
 std::string html_of(const Table& table) {
-  const auto line = [&](const Columns& fields, const std::string& tag) {
-    std::string text = "<tr>";
+  constexpr size_t kWords = 24;  // characters: what is longer are words, which may take several lines
+  const auto fields_of = [&](const Columns& fields, const std::string& tag) {
+    std::string text;
     for (size_t i = 0; i < fields.size(); ++i)
-      text += "<" + tag + (i < table.texts ? ">" : " class=n>") + escaped(fields[i]) + "</" + tag + ">";
+      text += "<" + tag +
+              (tag == "td" && fields[i].size() > kWords ? ">"
+               : i < table.texts                        ? " class=s>"
+                                                        : " class=n>") +
+              escaped(fields[i]) + "</" + tag + ">";
     return text + "</tr>\n";
   };
-  std::string text = "<div class=wide><table>" + line(table.head, "th");
-  for (const Columns& row : table.rows) text += line(row, "td");
-  return text + "</table></div>\n";
+  std::string text = "<div class=wide><table class=sorts><thead><tr>" + fields_of(table.head, "th") + "</thead><tbody>";
+  for (size_t i = 0; i < table.rows.size(); ++i)
+    text += (i < table.ids.size() ? "<tr data-c=\"" + escaped(table.ids[i]) + "\">" : std::string("<tr>")) +
+            fields_of(table.rows[i], "td");
+  return text + "</tbody></table></div>\n";
 }
 
 }  // namespace drivetrain::study
