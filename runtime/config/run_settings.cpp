@@ -66,6 +66,10 @@ OptionTable make_run_settings_table() {
              "bits or "
              "tf32, where the processor has them")
       .one_of({"highest", "high", "medium"})
+      .field(
+          "long_context", &R::long_context,
+          "true: chooses ranks that share a sequence, the MLP in chunks, recompute and offloaded activations as far as "
+          "sequences of this length need them to fit the memory; or {\"memory_gib\": of one rank's device}")
       .field("threads", &R::threads, "CPU threads per rank; 0 is cores / ranks of the host")
       .range(0, 1024)
       .field("output_dir", &R::output_dir, "run folder, relative to the current one; default runs/<config name>")
@@ -218,6 +222,7 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   settings.types_where = types_where;
   settings.mesh_order_where = order_where;
   settings.groups = read_param_groups(settings.param_groups, problems);
+  settings.long_sequences = read_long_context(settings.long_context, problems);
   check_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
   check_straggler_factor(config, settings.straggler_factor, problems);

@@ -8,6 +8,7 @@
 
 #include <drivetrain/options.h>
 
+#include "config/long_context.h"
 #include "config/param_groups.h"
 #include "internal.h"
 
@@ -40,6 +41,7 @@ struct RunSettings {
   std::string device = "cpu";                        // "cpu" or "cuda"
   Value capture = "auto";                            // "auto", true or false: see capture_wanted
   std::string float32_matmul_precision = "highest";  // "highest", "high" or "medium"
+  Value long_context = false;                        // as given; see long_sequences
   int64_t threads = 0;                               // 0: cores of the host divided by its ranks
   std::string output_dir;                            // absolute once read
   int64_t steps_per_print = 10;
@@ -66,6 +68,7 @@ struct RunSettings {
   PluginSettings plugins;
   std::vector<AutoValue> settled;  // what the file leaves to rules, for resolved.json
   std::vector<ParamGroup> groups;  // of param_groups
+  LongContext long_sequences;      // of long_context
   Position batch_where;            // of the first batch key given
   Position types_where;            // of data_types
   Position mesh_order_where;

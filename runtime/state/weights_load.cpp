@@ -1,3 +1,4 @@
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -83,6 +84,7 @@ class WeightLoader {
     throw fail(ErrorCode::config, text, "\n   compare the model's options with ", where_it_says());
   }
 
+  // A router with a NaN chooses some expert, and first the gradients show it. Other parameters show one in the loss.
   void fill(const Trainable& target) const {
     const SliceReader reader = read(target, target.value);
     const Source& source = source_of(target);
@@ -93,6 +95,12 @@ class WeightLoader {
       if (reader.has_of(row + there, part.rows - there)) add(source, i, reader, target, row + there, part.rows - there);
       row += part.rows;
     }
+    if (target.param->role != ParamRole::router || at::isfinite(target.value).all().item<bool>()) return;
+    const std::string& name = source_of(target).names.front();
+    throw fail(
+        ErrorCode::config, folder_.path(), ": tensor \"", shown(name), "\" in ", folder_.file(name),
+        ", a router's, holds numbers that are not finite, by which no expert can be chosen. Take another copy of ",
+        "the file, or weights from before the run that wrote it went wrong");
   }
 
  private:

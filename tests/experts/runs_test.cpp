@@ -6,103 +6,14 @@
 // within a few roundings of float32, one `ep` with itself to the bit.
 #include <gtest/gtest.h>
 
-#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 
-#include <drivetrain/safetensors.h>
-#include <drivetrain/testkit/kit/temp_folder.h>
-
 #include "evaluation/sets.h"
+#include "experts/mixture_runs.h"
 #include "support/memory_checkpoint.h"
-#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
-
-const Registry& with_mistakes() {
-  static const Registry registry(SearchPath::standard({}, {DRIVETRAIN_EXPERTS_DIR}, ""));
-  return registry;
-}
-
-// A dense layer, then three mixtures with a shared MLP; a loss for balance in each layer, and the z-loss. Micro-batches
-// are of one row everywhere, so that the means of the losses are over the same tokens.
-Value config_with(const std::string& sections) {
-  Value config = parse_json(R"({
-    "train_steps": 4, "seed": 11, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "monitors": "jsonl",
-    "gradient_clipping": 0.3, "checkpoint_policy": false,
-    "model": {"type": "gpt", "params": {"num_layers": 4, "hidden_size": 32, "num_attention_heads": 4,
-              "ffn_hidden_size": 40, "normalization": "rmsnorm", "position_embedding_type": "rope",
-              "activation": "swiglu", "add_bias": false, "vocab_size": 97, "max_position_embeddings": 16,
-              "init_method_std": 0.15, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
-              "norm_topk_prob": true, "shared_expert_intermediate_size": 20, "shared_expert_gate": true, "add_qkv_bias": true,
-              "first_k_dense_replace": 1,
-              "aux_loss": "per_layer", "router_aux_loss_coef": 0.02, "router_z_loss_coef": 0.01}},
-    "dataset": {"type": "synthetic", "params": {"seq_length": 16}},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "eps": 1e-4, "weight_decay": 0.1}}})",
-                            "test");
-  const Value more = parse_json("{" + sections + "}", "sections");
-  for (const Value::Member& member : more.members()) config.set(member.key, member.value);
-  return config;
-}
-
-struct Trained {
-  std::vector<double> losses, balance, norms;
-  std::map<std::string, at::Tensor> weights;
-};
-
-// -1: there is none.
-double balance_of(const Value& line) {
-  const Value* found = line.find("loss_terms.load_balancing_loss");
-  return found ? found->as_double() : -1;
-}
-
-Trained trained_of(const TrainedRun& run) {
-  Trained trained;
-  for (const Value& line : run.metrics) {
-    trained.losses.push_back(line.find("loss")->as_double());
-    trained.norms.push_back(line.find("grad_norm")->as_double());
-    trained.balance.push_back(balance_of(line));
-  }
-  const SafetensorsFile file = SafetensorsFile::open(run.weights_file());
-  for (const std::string& name : file.names()) trained.weights[name] = file.tensor(name).clone();
-  return trained;
-}
-
-Trained train(const std::string& sections, int ranks) {
-  const TempFolder folder;
-  Value config = config_with(sections);
-  config.set("output_dir", folder.path("run"));
-  return trained_of(run_threads(config, ranks, with_mistakes()));
-}
-
-const Trained& alone() {
-  static const Trained trained = train("", 1);
-  return trained;
-}
-
-void expect_same(const Trained& found, const Trained& wanted) {
-  ASSERT_EQ(found.losses.size(), wanted.losses.size());
-  for (size_t i = 0; i < wanted.losses.size(); ++i) {
-    EXPECT_NEAR(found.losses[i], wanted.losses[i], 4e-6 * wanted.losses[i]) << "step " << i + 1;
-    EXPECT_GT(wanted.balance[i], 0.5) << "without a loss for balance";
-    EXPECT_NEAR(found.balance[i], wanted.balance[i], 1e-5 * wanted.balance[i]) << "balance, step " << i + 1;
-    EXPECT_NEAR(found.norms[i], wanted.norms[i], 2e-5 * wanted.norms[i]) << "step " << i + 1;
-  }
-  ASSERT_EQ(found.weights.size(), wanted.weights.size());
-  for (const auto& [name, value] : wanted.weights)
-    EXPECT_TRUE(at::allclose(found.weights.at(name), value, 0, 4e-5)) << name;
-}
-
-constexpr const char* kDdp = R"("data_parallel": "ddp")";
-constexpr const char* kZero1 = R"("zero_optimization": {"stage": 1, "reduce_bucket_size": 3000})";
-constexpr const char* kZero2 = R"("zero_optimization": {"stage": 2, "reduce_bucket_size": 3000})";
-constexpr const char* kZero3 = R"("zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0,
-                                   "stage3_max_live_parameters": 12000, "stage3_prefetch_bucket_size": 4000})";
-constexpr const char* kFsdp = R"("data_parallel": {"type": "fsdp", "params": {"prefetch": 1}})";
-
-std::string split(int64_t ranks, const std::string& more) {
-  return concat(R"("expert_parallel": {"enabled": true, "autoep_size": )", ranks, "}, ", more);
-}
 
 TEST(ExpertRuns, have_the_numbers_of_one_process_whoever_owns_the_state) {
   for (const char* owner : {kDdp, kZero1, kZero2, kZero3, kFsdp})

@@ -46,9 +46,11 @@ TEST_F(Published, throughput_is_near_what_was_printed_and_rows_left_out_of_the_f
 // Of the configurations at 1024 GPUs, those of several tables once each.
 TEST_F(Published, the_order_of_configurations_at_1024_ranks_is_the_printed_one) {
   std::map<double, double> planned;  // by printed TGS
-  for (const char* name : {"internevo_parallel_tgs", "internevo_flops_ckpt", "internevo_flops_nockpt"})
-    for (const Value& row : json_of(std::string("--table ") + name).find("rows")->items())
+  for (const char* name : {"internevo_parallel_tgs", "internevo_flops_ckpt", "internevo_flops_nockpt"}) {
+    const Value table = json_of(std::string("--table ") + name);
+    for (const Value& row : table.find("rows")->items())
       if (number(row, {"ranks"}) == 1024) planned[number(row, {"tgs"})] = number(row, {"planned_tgs"});
+  }
   ASSERT_EQ(planned.size(), 7u);
   double before = 0;
   for (const auto& [printed, tgs] : planned) {
@@ -99,7 +101,8 @@ TEST_F(Published, every_assumption_and_every_constant_is_in_the_text_and_in_the_
 TEST_F(Published, what_has_no_meaning_beside_a_table_is_refused_and_a_machine_is_used) {
   expect_refused("plan --table xtuner_speed -n 8", 2, {"-n", "beside --table", "says its ranks"});
   expect_refused("plan --table xtuner_speed --profile xtuner", 2, {"--profile", "beside --table"});
-  expect_refused("plan " + path("tiny.json") + " --profile xtunr", 2, {"no profile", "xtuner", "systems.json"});
+  expect_refused("plan " + path("tiny.json") + " --profile xtunr", 2,
+                 {"no profile", "systems.json", "did you mean \"xtuner\""});
   const Value here = json_of("--table xtuner_speed"), there = json_of("--table xtuner_speed --hardware h100");
   EXPECT_GT(number(there.find("rows")->items().front(), {"planned_tgs"}),
             1.5 * number(here.find("rows")->items().front(), {"planned_tgs"}));

@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <limits>
+
 #include "state/hf_folder.h"
 #include "state/safetensors_writer.h"
 #include "unit/state_files.h"
@@ -90,6 +92,20 @@ class Weights : public ::testing::Test {
 };
 
 TEST_F(Weights, parts_are_stacked_and_transposes_undone) { expect_whole(); }
+
+TEST_F(Weights, a_router_that_is_not_finite_is_refused) {
+  foreign_["model.c_fc.weight"].select(0, 1).select(0, 2).fill_(std::numeric_limits<float>::quiet_NaN());
+  const Trainables targets = whole_targets();
+  const std::string path = write();
+  const auto load = [&] { load_weights(path, rules_, {targets}, mesh_of(0, 1, 1)); };
+  load();
+  for (const Trainable& t : targets)
+    if (t.param->name == "mlp.weight") t.param->role = ParamRole::router;
+  const Caught caught = error_of(load);
+  EXPECT_EQ(caught.code, ErrorCode::config);
+  EXPECT_HAS(caught.text, "tensor \"model.c_fc.weight\" in ");
+  EXPECT_HAS(caught.text, "a router's, holds numbers that are not finite");
+}
 
 TEST_F(Weights, the_prefix_may_be_missing_and_ignored_names_and_equal_ties_do_no_harm) {
   std::map<std::string, at::Tensor> bare;

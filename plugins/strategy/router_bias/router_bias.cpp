@@ -9,17 +9,18 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/mesh.h>
 #include <drivetrain/services.h>
 #include <drivetrain/strategy.h>
 #include <drivetrain/toolkit/layers/decorated_layers.h>
-
-#include "token_sums.h"
 
 namespace drivetrain::router_bias {
 namespace {
@@ -36,7 +37,7 @@ struct Balanced {
   std::shared_ptr<RouterBias> bias;
   double rate = 0;
   bool forced = false;
-  TokenSums::SumPositions sum_positions;
+  std::function<void(at::Tensor&)> sum_positions;  // RouterSpec's
 };
 using BalancedRouters = std::vector<Balanced>;
 
@@ -116,7 +117,11 @@ class RouterBiases : public Strategy {
     const std::vector<ParamPtr> all = units.all();
     std::erase_if(*routers_,
                   [&](const Balanced& r) { return std::find(all.begin(), all.end(), r.weight) == all.end(); });
-    if (services_.mesh) sums_.attach(*services_.mesh);
+    std::vector<std::string> other_rows;
+    if (services_.mesh)
+      for (const Axis& axis : services_.mesh->axes())
+        if (axis.joins_gradients && axis.size > 1) other_rows.push_back(axis.name);
+    if (!other_rows.empty()) other_rows_ = services_.mesh->group(other_rows);
   }
 
   void step_begin(StepContext&) override { in_step_ = true, updated_ = false; }
@@ -144,12 +149,14 @@ class RouterBiases : public Strategy {
   }
 
  private:
-  // Counts are whole numbers, so every order of sums gives the same, and so does the comparison with their mean.
+  // Counts are whole numbers, so every order of sums gives the same, and so does the comparison with their mean. Under
+  // context parallelism both sums are over its ranks: every token counts equally often, which changes no sign.
   void update() {
     Tensors counts;
     for (const Balanced& router : *routers_) counts.push_back(router.bias->counts_E.to(at::kDouble));
     at::Tensor sums = at::cat(counts);
-    sums_.sum(sums, routers_->front().sum_positions);
+    if (const auto& sum_positions = routers_->front().sum_positions) sum_positions(sums);
+    if (other_rows_) other_rows_->all_reduce(sums)->wait();
     int64_t first = 0;
     for (const Balanced& router : *routers_) {
       const int64_t experts = router.bias->bias_E.numel();
@@ -162,7 +169,7 @@ class RouterBiases : public Strategy {
   const Options options_;
   const Services& services_;
   const std::shared_ptr<BalancedRouters> routers_ = std::make_shared<BalancedRouters>();
-  TokenSums sums_;
+  GroupPtr other_rows_;  // ranks that read other rows or other positions; null: this one alone
   bool in_step_ = false, updated_ = false;
   mutable bool told_ = false;
 };

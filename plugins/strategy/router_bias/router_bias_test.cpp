@@ -1,5 +1,5 @@
-// strategy/router_bias: the movement of biases against the plain formula, sums over ranks against loops over them, and
-// whole runs, in which ranks that share the tokens in any way have the biases of one process.
+// strategy/router_bias: the movement of biases against the plain formula, and whole runs, in which ranks that share the
+// tokens in any way have the biases of one process.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include <drivetrain/plan_record.h>
 #include <drivetrain/random.h>
@@ -15,9 +14,7 @@
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include "support/memory_checkpoint.h"
-#include "support/mesh_ranks.h"
 #include "support/plugin_under_test.h"
-#include "token_sums.h"
 
 namespace drivetrain::test {
 namespace {
@@ -233,29 +230,6 @@ TEST(RouterBias, says_once_that_files_of_weights_lack_the_biases) {
     for (int again = 0; again < 2; ++again) EXPECT_TRUE(at::equal(strategy->merge(router, value, {}), value));
     EXPECT_EQ(host.log.warnings.size(), lines) << rate << " on rank " << rank;
   }
-}
-
-// Every rank adds 2^rank, so the sum says who was added, and how often.
-TEST(RouterBias, every_rank_with_other_tokens_counts_once) {
-  const std::vector<Axis> axes = {{"tp", 2, 0, false}, {"cp", 2, 0, true}, {"ep", 2, 0, true}, {"pp", 2, 0, false}};
-  for (const std::vector<std::string>& positions :
-       std::vector<std::vector<std::string>>{{}, {"tp"}, {"cp"}, {"tp", "cp"}})
-    expect_on_ranks(axes, [&](const Mesh& mesh) {
-      router_bias::TokenSums sums;
-      sums.attach(mesh);
-      std::set<std::string> all = {"cp", "ep"};
-      all.insert(positions.begin(), positions.end());
-      double wanted = 0;
-      for (const int64_t rank : mesh.ranks({all.begin(), all.end()})) wanted += double(int64_t{1} << rank);
-      const GroupPtr group = positions.empty() ? nullptr : mesh.group(positions);
-      router_bias::TokenSums::SumPositions sum_positions;
-      if (group) sum_positions = [group](at::Tensor& sum) { group->all_reduce(sum)->wait(); };
-      for (int again = 0; again < 2; ++again) {
-        at::Tensor values = at::full({3}, double(int64_t{1} << mesh.rank()), at::TensorOptions(at::kDouble));
-        sums.sum(values, sum_positions);
-        EXPECT_EQ(values[2].item<double>(), wanted);
-      }
-    });
 }
 
 Value config_of(const std::string& sections) {

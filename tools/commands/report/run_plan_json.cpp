@@ -207,6 +207,7 @@ Value memory_value(const RunPlan& plan) {
   value.set("working", row(memory.working)).set("by", memory.working_source);
   value.set("slack", row(memory.slack));
   value.set("model_states", row(memory.states()));
+  value.set("model_states_on_host", row(memory.states_on_host()));
   value.set("together", row(memory.together()));
   value.set("on_device", row(memory.on_device()));
   value.set("on_host", row(memory.on_host())).set("by", memory.host_source);

@@ -1,5 +1,7 @@
 #include "train/checked_config.h"
 
+#include <algorithm>
+
 #include "base/printable.h"
 #include "config_files/layers.h"
 #include "config_files/load.h"
@@ -9,6 +11,7 @@
 #include "train/min_world_size.h"
 #include "train/plan_training.h"
 #include "train/rank_start.h"
+#include "train/settle_long_context.h"
 
 namespace drivetrain {
 namespace {
@@ -51,7 +54,16 @@ void keep_own_problems(CheckedConfig& checked, const Problem& half) {
   checked.problems = own;
 }
 
-void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, int64_t ranks) {
+std::optional<LongContextMachine> machine_for(const ConfigRequest& request, const RunSettings& settings,
+                                              const RankEnvironment& env) {
+  if (!request.machine || settings.long_sequences.memory_gib > 0) return machine_at_hand(settings, env);
+  LongContextMachine machine = *request.machine;
+  machine.ranks = env.world_size, machine.ranks_per_host = std::min(machine.ranks, machine.ranks_per_host);
+  return machine;
+}
+
+void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, const ConfigRequest& request) {
+  const int64_t ranks = request.ranks;
   RankSetup setup;
   // The plan outlives this call and the object that is returned may move, so the log has lines of its own.
   auto lines = std::make_shared<std::vector<std::string>>();
@@ -63,6 +75,8 @@ void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, int6
   setup.environment.local_size = setup.environment.world_size;
   lines->clear();  // what was said to count the ranks is said again
   plan_with_threads(checked.settings, setup.environment);
+  settle_long_context({checked.config, checked.path, checked.settings, chosen}, *checked.registry, setup,
+                      machine_for(request, checked.settings, setup.environment), checked.problems);
   checked.run = plan_training(checked.settings, std::move(chosen), *checked.registry, setup);
   checked.registry->log_notes(*setup.log);
   checked.warnings = *lines;
@@ -90,7 +104,7 @@ CheckedConfig check_config(const ConfigRequest& request) {
       keep_own_problems(checked, {checked.config.where, half});
     checked.problems.throw_if_any();
     checked.settings.settled = checked.problems.resolved();
-    plan_checked(checked, std::move(chosen), request.ranks);
+    plan_checked(checked, std::move(chosen), request);
   } catch (const Error& e) {
     checked.code = e.code(), checked.refusal = e.what();
   }

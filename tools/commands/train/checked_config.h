@@ -9,6 +9,7 @@
 #include "internal.h"
 #include "plan/prepared_run.h"
 #include "shared/commands.h"
+#include "train/long_context.h"
 
 namespace drivetrain {
 
@@ -30,6 +31,8 @@ struct ConfigRequest {
   std::string path;
   std::vector<std::string> sets, below, plugin_paths;  // below: configs that are read first
   int64_t ranks = 0;                                   // 0: as many as the config asks for
+  // What long_context chooses for, ranks aside; nothing: what is at hand.
+  std::optional<LongContextMachine> machine = {};
 };
 // Of a command with -n, --set, --deepspeed and --plugin-path.
 ConfigRequest config_request(const std::string& path, const cli::Arguments& arguments);

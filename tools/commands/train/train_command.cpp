@@ -12,6 +12,7 @@
 #include "train/hook_watch.h"
 #include "train/rank_start.h"
 #include "train/restart_points.h"
+#include "train/settle_long_context.h"
 
 namespace drivetrain {
 namespace {
@@ -71,6 +72,7 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
   for (const std::string& line : settled_lines(problems))
     if (!args.plan) request.setup.log->info(line);
   if (args.plan) {
+    settle_long_context(request, problems);
     const std::string plan = describe_plan(request, {args.json, args.svg});
     for (const std::string& line : settled_lines(problems))
       if (!args.json) std::cout << printable(line) << "\n";
@@ -78,6 +80,9 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
     return 0;
   }
   start_process(request);
+  Problems chosen;
+  settle_long_context(request, chosen);
+  for (const std::string& line : settled_lines(chosen)) request.setup.log->info(line);
   const HookWatch watch(static_cast<double>(request.settings.hook_timeout_s),
                         [&](const std::string& call) { end_for_hook(request, call); });
   const TrainOutcome outcome = train_rank(request);

@@ -12,11 +12,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-DeviceCapacity capacity_of(const Hardware& hardware) {
-  const Overheads& o = hardware.overheads;
-  return {hardware.memory.gib * kGiB, o.context_gib * kGiB, o.communicator_gib * kGiB, o.allocator_share};
-}
-
 // State as another system holds it, activations as planned here, and whole logits.
 PlannedMemory profile_memory(const RunPlan& plan, size_t stage, const ProfileMemory& profile) {
   const StageMemory& own = plan.stage_memories[stage];
@@ -108,6 +103,11 @@ std::string time_text(const StepTime& time, const Hardware& hardware) {
 }
 
 }  // namespace
+
+DeviceCapacity capacity_of(const Hardware& hardware) {
+  const Overheads& o = hardware.overheads;
+  return {hardware.memory.gib * kGiB, o.context_gib * kGiB, o.communicator_gib * kGiB, o.allocator_share};
+}
 
 Forecast forecast(const PreparedRun& run, const Hardware& hardware, const Profile* profile) {
   check_machine(run.plan, hardware);

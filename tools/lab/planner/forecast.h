@@ -13,6 +13,9 @@
 
 namespace drivetrain {
 
+// What a rank's device of that machine has.
+DeviceCapacity capacity_of(const Hardware& hardware);
+
 struct MemoryForecast {
   PlannedMemory planned;                // bytes, of the fullest rank, with what the device and groups of ranks take
   std::vector<MemoryVerdict> verdicts;  // by stage

@@ -25,15 +25,25 @@ int print(const std::string& text) {
   return 0;
 }
 
-// What the file says without effect, what is expensive. On stderr, as far as `shown` has it not.
+// What long_context chose, what the file says without effect, what is expensive.
+std::vector<std::string> all_notes(const CheckedConfig& checked) {
+  std::vector<std::string> notes;
+  for (const AutoValue& one : checked.problems.resolved())
+    if (one.rule.starts_with("long_context")) notes.push_back(concat(one.key, ": ", one.value, " (", one.rule, ")"));
+  const std::vector<std::string> further = notes_of(checked);
+  notes.insert(notes.end(), further.begin(), further.end());
+  return notes;
+}
+
+// On stderr, as far as `shown` has it not.
 void show_notes(const CheckedConfig& checked, const std::vector<std::string>& shown) {
-  for (const std::string& note : notes_of(checked))
+  for (const std::string& note : all_notes(checked))
     if (std::find(shown.begin(), shown.end(), note) == shown.end()) std::cerr << printable("note: " + note) << "\n";
 }
 
 int print_json(Value value, const CheckedConfig& checked) {
   Value notes = Value::array();
-  for (const std::string& note : notes_of(checked)) notes.items().push_back(note);
+  for (const std::string& note : all_notes(checked)) notes.items().push_back(note);
   value.set("notes", std::move(notes));
   return print(printable_json(value.to_json(2)) + "\n");
 }
@@ -104,6 +114,7 @@ int plan_command(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config, "plan: profile ", shown(profile->name), " names no machine\n   add --hardware");
   if (!machine.empty()) hardware = read_hardware(machine, data_folder("hardware"));
   ConfigRequest request = config_request(arguments.plain().front(), arguments);
+  if (hardware) request.machine = {.device = capacity_of(*hardware), .ranks_per_host = hardware->ranks_per_host};
   if (profile) request.sets.insert(request.sets.begin(), profile->sets.begin(), profile->sets.end());
   const CheckedConfig checked = check_config(request);
   checked.throw_if_refused();

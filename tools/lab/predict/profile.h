@@ -19,7 +19,7 @@ struct ProfileTime {
   double update_bytes = 0;         // that the optimizer moves per parameter
   double overlap = 0;              // share of a computation beside which messages move
   // Messages that are waited for all the same: how what plugins call them begins.
-  std::vector<std::string> waits;
+  std::vector<std::string> waits = {};
 };
 
 struct ProfileMemory {

@@ -22,7 +22,10 @@ constexpr size_t kMostClocks = 256;     // CPUs
 
 std::string proc_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // A process may end while its file is read; iterators over the buffer would throw then.
+  std::string text;
+  std::getline(file, text, '\0');
+  return text;
 }
 
 struct ProcessTicks {

@@ -1,0 +1,74 @@
+// Runs of mixtures at their edges: rows of several documents, accumulation, all tokens to a few experts and none to the
+// others.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/isfinite.h>
+
+#include <fstream>
+
+#include "experts/mixture_runs.h"
+#include "support/memory_checkpoint.h"
+
+namespace drivetrain::test {
+namespace {
+
+TEST(ExpertEdges, rows_of_several_documents_have_the_numbers_of_one_process) {
+  const TempFolder folder;
+  for (int i = 0; i < 60; ++i)
+    std::ofstream(folder.path(concat("d", i, ".txt"))) << i << std::string(size_t(2 + i % 11), char('a' + i % 26));
+  Value config = config_with(concat(R"("dataset": {"type": "packed", "params": {"seq_length": 16, "window": 30,
+    "source": {"type": "text", "params": {"files": [")",
+                                    folder.path(), R"("], "seq_length": 16}}}})"));
+  config = with_model(config, R"({"vocab_size": 257})");
+  const Trained one = train_config(config, 1);
+  for (const auto& [owner, ranks] : std::vector<std::pair<const char*, int>>{{kDdp, 2}, {kZero3, 4}}) {
+    SCOPED_TRACE(concat(owner, " on ", ranks));
+    Value split_config = config;
+    const Value sections = parse_json("{" + split(2, owner) + "}", "sections");
+    for (const Value::Member& m : sections.members()) split_config.set(m.key, m.value);
+    expect_same(train_config(split_config, ranks), one);
+  }
+}
+
+// Without losses for balance, which are means over a micro-batch.
+TEST(ExpertEdges, accumulation_changes_no_number) {
+  const auto trained = [](int64_t rows, const std::string& sections, int ranks) {
+    Value config = config_with(concat(sections, R"(, "train_micro_batch_size_per_gpu": )", rows));
+    return train_config(with_model(config, R"({"router_aux_loss_coef": 0, "router_z_loss_coef": 0})"), ranks);
+  };
+  const Trained at_once = trained(4, split(2, kDdp), 2);  // of 8 rows
+  for (const char* owner : {kDdp, kZero1, kFsdp}) expect_same_training(trained(1, split(2, owner), 2), at_once);
+  expect_same_training(trained(8, kDdp, 1), at_once);
+}
+
+// Routers without a preference choose the experts of the smallest ids, which all lie on the first rank.
+TEST(ExpertEdges, all_tokens_to_one_rank_and_experts_that_never_get_one) {
+  const auto part = [](const std::string& sections, int ranks, const Checkpoint* from, int64_t last) {
+    Value config = config_with(R"("param_groups": [{"roles": "router", "lr": 0, "weight_decay": 0}], )" + sections);
+    config.set("monitors", false);
+    return run_part(config, ranks, from, last);
+  };
+  RunPart begun = part(kDdp, 1, nullptr, 2);
+  int routers = 0;
+  for (auto& [name, tensor] : begun.end.tensors_)
+    if (name.find("router") != std::string::npos) tensor.zero_(), ++routers;
+  ASSERT_GE(routers, 3);
+  const RunPart one = part(kDdp, 1, &begun.end, 4);
+  for (const auto& [owner, ep, ranks] :
+       std::vector<std::tuple<const char*, int64_t, int>>{{kDdp, 4, 4}, {kZero3, 2, 4}, {kFsdp, 2, 2}}) {
+    SCOPED_TRACE(concat(owner, ", ep ", ep));
+    const RunPart found = part(split(ep, owner), ranks, &begun.end, 4);
+    ASSERT_EQ(found.figures.size(), 2u);  // steps 3 and 4
+    for (const auto& [step, figures] : one.figures) {
+      EXPECT_NEAR(found.figures.at(step).first, figures.first, 4e-6 * figures.first) << "step " << step;
+      EXPECT_NEAR(found.figures.at(step).second, figures.second, 2e-5 * figures.second) << "step " << step;
+    }
+    for (const auto& [name, tensor] : found.end.tensors_) {
+      EXPECT_TRUE(at::isfinite(tensor).all().item<bool>()) << name;
+      EXPECT_TRUE(at::allclose(tensor, one.end.tensors_.at(name), 0, 4e-5)) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace drivetrain::test
