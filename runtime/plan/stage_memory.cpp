@@ -123,7 +123,7 @@ StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t sta
   const PlanRecord::Update update = (told_by_units.empty() ? record : by_units).update();
   memory.updated_elements = update.elements;
   if (const double bytes = partial_gradient_bytes(run, own.units, update.elements); bytes > 0)
-    memory.parts.push_back({"runtime", "gradients that are partial sums, float32", bytes, MemoryClass::buffers});
+    memory.parts.push_back({"runtime", "gradients that are partial sums", bytes, MemoryClass::buffers});
   if (update.to_device && run.plugins.optimizer) memory.host_bytes_per_update = host_bytes_per_update(run);
   return memory;
 }

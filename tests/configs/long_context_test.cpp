@@ -1,5 +1,5 @@
 // The key `long_context`: what it chooses, for how much memory, beside which keys; and a run with it.
-#include <cmath>
+#include <drivetrain/testkit/kit/host.h>
 
 #include "configs/config_files.h"
 #include "program/program_fixture.h"
@@ -32,16 +32,6 @@ std::unique_ptr<PreparedRun> planned(const Value& config, int64_t ranks) {
   RankSetup setup{{}, make_local_store(), log};
   setup.environment.world_size = setup.environment.local_size = ranks;
   return plan_training(settings, std::move(chosen), built_plugins(), setup);
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 // Bytes of a rank by its plan.
