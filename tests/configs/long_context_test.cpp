@@ -4,7 +4,7 @@
 #include "configs/config_files.h"
 #include "program/program_fixture.h"
 #include "train/long_context.h"
-#include "train/plan_training.h"
+#include "train/plan_config.h"
 
 namespace drivetrain::test {
 namespace {
@@ -24,14 +24,7 @@ Value small(const std::vector<std::pair<std::string, std::string>>& sections = {
 }
 
 std::unique_ptr<PreparedRun> planned(const Value& config, int64_t ranks) {
-  Problems problems;
-  const RunSettings settings = read_run_settings(config, "test.json", problems);
-  auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
-  problems.throw_if_any();
-  static const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
-  RankSetup setup{{}, make_local_store(), log};
-  setup.environment.world_size = setup.environment.local_size = ranks;
-  return plan_training(settings, std::move(chosen), built_plugins(), setup);
+  return plan_config(config, "test.json", built_plugins(), setup_of_plan(ranks));
 }
 
 // Bytes of a rank by its plan.

@@ -62,6 +62,40 @@ TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
   }
 }
 
+// Experts on two ranks, one of which is killed: the run goes on where nothing is split, and under ZeRO 3.
+TEST_F(Resume, experts_of_a_killed_rank_go_on_on_another_topology) {
+  tiny_with(
+      R"("vocab_size": 64,)",
+      R"("vocab_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "activation": "swiglu", "ffn_hidden_size": 16,)");
+  const std::string sets = " --set save_final=false --set train_steps=8 --set " + policy(2) + " --set output_dir=";
+  const Ran whole = launch(2, "--set expert_parallel=2" + sets + "a");
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  std::string words = policy(2);
+  Background run(folder(), {program(), "launch", "-n", "2", path("tiny.json"), "--set",
+                            words.substr(1, words.size() - 2), "--set", "expert_parallel=2", "--set",
+                            "save_final=false", "--set", "train_steps=99999999", "--set", "output_dir=b"});
+  ASSERT_TRUE(run.wait_for_file(tag(8))) << run.output();  // so the one of step 4 is whole
+  ASSERT_EQ(kill(pid_of_rank(path("tiny.json"), 1), SIGKILL), 0);
+  EXPECT_EQ(run.wait(), 128 + SIGKILL) << run.output();
+  for (const auto& entry : std::filesystem::directory_iterator(path("b/checkpoints")))
+    if (entry.path() > tag(4)) std::filesystem::remove_all(entry.path());
+  const std::vector<Value> wanted = read_metrics(path("a"));
+  for (const auto& [ranks, section] : {std::pair<int, const char*>{1, ""}, {2, "--set zero_optimization.stage=3 "}}) {
+    std::filesystem::remove_all(path("c"));
+    std::filesystem::copy(path("b"), path("c"), std::filesystem::copy_options::recursive);
+    const Ran rest = launch(ranks, section + sets.substr(1) + "c");
+    ASSERT_EQ(rest.code, 0) << rest.output;
+    expect_says(rest.output, {"goes on from checkpoint step-00000004 with step 5"});
+    const std::vector<Value> found = read_metrics(path("c"));
+    ASSERT_EQ(found.size(), 8u) << section;
+    for (size_t step = 0; step < 8; ++step)
+      for (const char* figure : {"loss", "grad_norm"})
+        EXPECT_NEAR(found[step].find(figure)->as_double(), wanted[step].find(figure)->as_double(),
+                    1e-5 * wanted[step].find(figure)->as_double())
+            << figure << " of step " << step + 1 << " " << section;
+  }
+}
+
 TEST_F(Resume, a_hangup_that_is_ignored_does_nothing) {
   std::signal(SIGHUP, SIG_IGN);  // as nohup does; what is ignored stays so in the process that begins
   Background run(folder(), {program(), "train", path("tiny.json"), "--set", "train_steps=100000000", "--set",

@@ -2,7 +2,7 @@
 
 #include "config_files/layers.h"
 #include "log/log_console.h"
-#include "train/plan_training.h"
+#include "train/plan_config.h"
 
 namespace drivetrain {
 namespace {
@@ -45,11 +45,7 @@ std::unique_ptr<PreparedRun> plan_quietly(const Value& config, const std::string
   setup.log = make_console_log({.level = LogLevel::error});
   setup.store = make_local_store();
   setup.flight = nullptr;
-  Problems problems;
-  const RunSettings settings = read_run_settings(config, path, problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, settings.device, problems);
-  problems.throw_if_any();
-  return plan_training(settings, std::move(chosen), registry, setup);
+  return plan_config(config, path, registry, setup);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "base/printable.h"
 #include "planner/forecast.h"
-#include "planner/plan_config.h"
+#include "train/plan_config.h"
 #include "planner/plan_tables.h"
 #include "planner/search.h"
 #include "predict/published.h"

@@ -9,7 +9,7 @@
 #include "base/printable.h"
 #include "config_files/load.h"
 #include "planner/fit_report.h"
-#include "planner/plan_config.h"
+#include "train/plan_config.h"
 #include "planner/table_report.h"
 #include "shared/commands.h"
 

@@ -1,5 +1,6 @@
-#include "planner/plan_config.h"
+#include "train/plan_config.h"
 
+#include "log/log_console.h"
 #include "train/plan_training.h"
 
 namespace drivetrain {

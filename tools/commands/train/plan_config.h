@@ -1,4 +1,4 @@
-// A config planned by plugins that are open already: what a search and tables do many times. Main thread.
+// A config planned by plugins that are open already: what a search, tables and long_context do many times. Main thread.
 #pragma once
 
 #include <memory>
