@@ -6,12 +6,12 @@
 
 #include "base/printable.h"
 #include "planner/forecast.h"
-#include "train/plan_config.h"
 #include "planner/plan_tables.h"
 #include "planner/search.h"
 #include "predict/published.h"
 #include "report/plan_text.h"
 #include "train/checked_config.h"
+#include "train/plan_config.h"
 
 namespace drivetrain {
 namespace {

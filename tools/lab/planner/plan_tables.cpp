@@ -9,9 +9,9 @@
 #include "base/printable.h"
 #include "config_files/load.h"
 #include "planner/fit_report.h"
-#include "train/plan_config.h"
 #include "planner/table_report.h"
 #include "shared/commands.h"
+#include "train/plan_config.h"
 
 namespace drivetrain {
 namespace {
