@@ -5,6 +5,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/options.h>
+#include <drivetrain/toolkit/files/not_a_model.h>
 
 #include "base/printable.h"
 
@@ -36,6 +37,8 @@ Error nothing_to_read(const std::string& folder) {
                 ", a pickle, which could run code and is not read\n   ",
                 "convert it: load it with transformers and call save_pretrained(folder, safe_serialization=True)");
   }
+  if (const std::string other = held_instead_of_model(folder); !other.empty())
+    return fail(ErrorCode::config, folder, ": ", other);
   return fail(ErrorCode::config, folder, ": has neither ", kSingleFile, " nor ", kIndexFile,
               "\n   a Hugging Face model folder with safetensors was wanted");
 }

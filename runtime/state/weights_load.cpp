@@ -126,13 +126,22 @@ class WeightLoader {
     throw fail(ErrorCode::internal, "no weight rule was given for ", target.param->name);
   }
 
+  // Of a table with other rows than the folder says; else empty.
+  static std::string padded_remedy(const Trainable& target, const std::vector<int64_t>& found) {
+    const ParamRole role = target.param->role;
+    const std::vector<int64_t>& ours = target.layout.global_shape;
+    const bool is_table = role == ParamRole::embedding || role == ParamRole::output;
+    if (!is_table || found.size() != 2 || ours.size() != 2 || found[1] != ours[1]) return "";
+    return concat("; where a vocabulary was padded, vocab_size in config.json has to be ", found[0], ", too");
+  }
+
   bool check_tensor(const std::string& name, const ForeignTensor& wanted, const Trainable& target) {
     const std::vector<int64_t> found = folder_.shape(name), &ours = target.layout.global_shape;
     if (!wanted.fits(found, ours)) {
       problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", target.param->name,
               " of the model needs ", at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows" : "",
               wanted.absent == AbsentRows::refused ? "" : concat(" or less, of at least ", wanted.least, " rows,"),
-              " there");
+              " there", padded_remedy(target, found));
       return false;
     }
     const at::ScalarType dtype = folder_.dtype(name);

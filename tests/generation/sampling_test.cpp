@@ -137,10 +137,10 @@ TEST_F(Prompts, say_which_line_is_wrong) {
 TEST_F(Prompts, are_written_by_the_template_of_the_tokenizer_wherever_its_files_are) {
   const std::string config = write("tokenizer_config.json", R"({"chat_template": "<{{ messages[0].content }}>"})");
   const Prompt prompt = as_conversation(prompt_of_text("hi", "test"));
-  EXPECT_EQ(ConversationWriter("nowhere", "", {config}, true).write(prompt), "<hi>");
-  EXPECT_EQ(ConversationWriter("nowhere", config, {}, true).write(prompt), "<hi>");
-  EXPECT_EQ(ConversationWriter(folder.path(), "", {}, true).write(prompt), "<hi>");
-  const std::string refusal = error_of([&] { ConversationWriter("nowhere", "", {"/other/tokenizer.json"}, true); });
+  EXPECT_EQ(ConversationWriter("nowhere", "", {config}, true, "").write(prompt), "<hi>");
+  EXPECT_EQ(ConversationWriter("nowhere", config, {}, true, "").write(prompt), "<hi>");
+  EXPECT_EQ(ConversationWriter(folder.path(), "", {}, true, "").write(prompt), "<hi>");
+  const std::string refusal = error_of([&] { ConversationWriter("nowhere", "", {"/other/tokenizer.json"}, true, ""); });
   for (const char* part : {"--chat", "nowhere holds no chat template", "--tokenizer"})
     EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
 }

@@ -110,6 +110,8 @@ TEST_F(Commands, generate_says_what_it_misses) {
   expect_refused("generate empty --prompt x", 2,
                  {"empty holds no model", "config.json", "run folder of a finished run"});
   expect_refused("generate nowhere --prompt x", 2, {"nowhere holds no model"});
+  write("empty/adapter_config.json", "{}");
+  expect_refused("generate empty --prompt x", 2, {"empty is the folder of an adapter", "merge_and_unload"});
   expect_refused("generate empty", 2, {"--prompt TEXT is missing", "usage: drivetrain generate FOLDER"});
   expect_refused("generate empty --prompt ''", 2, {"a prompt of at least one byte"});
   expect_refused("generate empty --prompt x --tokens 0", 2, {"--tokens wants", "at least 1", "\"0\""});
@@ -190,6 +192,42 @@ TEST_F(Commands, generate_answers_by_the_chat_template_of_the_folder) {
   EXPECT_EQ(*of_messages.find("tokens"), *of_text.find("tokens"));
   EXPECT_EQ(of_messages.find("messages")->to_json(), of_text.find("messages")->to_json());
   expect_refused("generate run --prompts chat.jsonl", 2, {"line 1", "\"messages\"", "add --chat"});
+}
+
+TEST_F(Commands, generate_takes_the_chat_template_that_is_named) {
+  ASSERT_EQ(train("--set model.vocab_size=256 --set model.max_position_embeddings=32").code, 0);
+  const std::string options = " --temperature 0 --tokens 8 --prompts chat.jsonl";
+  write("chat.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"tools\": [{}]}\n");
+  const auto tokens = [&](const std::string& words) {
+    const Ran ran = run("generate run --chat" + words + options);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    std::istringstream lines(ran.output.substr(ran.output.find('{')));
+    std::vector<std::string> list;
+    for (std::string line; std::getline(lines, line);)
+      list.push_back(parse_json(line, "line").find("tokens")->to_json());
+    return list;
+  };
+  // Every text in the place of the template alone: what the model is then to say.
+  std::map<std::string, std::string> said;
+  for (const std::string name : {"default", "tool_use", "rag"}) {
+    write("run/final/chat_template.jinja", name);
+    said[name] = tokens("").at(0);
+  }
+  write("run/final/chat_template.jinja", "default");
+  std::filesystem::create_directory(path("run/final/additional_chat_templates"));
+  for (const std::string name : {"tool_use", "rag"})
+    write("run/final/additional_chat_templates/" + name + ".jinja", name);
+  EXPECT_EQ(tokens(""), (std::vector{said["default"], said["tool_use"]}));
+  EXPECT_EQ(tokens(" --template rag"), (std::vector{said["rag"], said["rag"]}));
+  EXPECT_EQ(tokens(" --template default"), (std::vector{said["default"], said["default"]}));
+  expect_refused("generate run --chat --template x" + options, 2,
+                 {"--template: there is no chat template \"x\"", "\"default\", \"rag\", \"tool_use\""});
+  expect_refused("generate run --template rag" + options, 2, {"--template", "--chat"});
+  std::filesystem::remove(path("run/final/chat_template.jinja"));
+  expect_refused("generate run --chat" + options, 2,
+                 {"no chat template is \"default\"", "\"rag\", \"tool_use\"", "--template NAME"});
 }
 
 TEST_F(Commands, generate_says_what_is_wrong_with_prompts_and_sampling) {

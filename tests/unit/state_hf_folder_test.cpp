@@ -99,6 +99,8 @@ TEST_F(HfFolderRead, a_damaged_shard_is_an_io_error) {
 
 TEST_F(HfFolderRead, a_folder_with_nothing_to_read_says_what_it_is) {
   EXPECT_HAS(open_error().text, "has neither model.safetensors nor model.safetensors.index.json");
+  write_bytes(folder_ / "adapter_config.json", "{}");
+  EXPECT_HAS(open_error().text, "is the folder of an adapter (adapter_config.json)");
   write_bytes(folder_ / "pytorch_model.bin", "");
   EXPECT_HAS(open_error().text, "has only pytorch_model.bin, a pickle, which could run code and is not read");
   EXPECT_HAS(error_of([&] { HfFolder folder(folder_ / "none"); }).text, "is not a folder");

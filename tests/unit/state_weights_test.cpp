@@ -29,6 +29,7 @@ at::Tensor numbers(const Shape& shape, float first) {
 Trainable target(const std::string& name, const Layout& layout, const Mesh& mesh) {
   Trainable t;
   t.param = std::make_shared<Param>(name, layout, InitRule::zeros());
+  if (name == "embedding") t.param->role = ParamRole::embedding;
   t.layout = layout;
   const int64_t end = layout.end < 0 ? layout.local_numel(mesh) : layout.end;
   t.value = at::full({end - layout.begin}, -1.0f);
@@ -203,6 +204,15 @@ TEST_F(Weights, a_tied_tensor_that_differs_is_refused) {
   EXPECT_HAS(caught.text, "tensor \"lm_head.weight\" differs from \"model.wte\", with which the model ties it");
   foreign_["lm_head.weight"] = numbers({6, 2}, 0);
   EXPECT_HAS(load_error().text, "tensor \"lm_head.weight\" has shape [6, 2]; embedding of the model needs [5, 2]");
+}
+
+TEST_F(Weights, a_vocabulary_that_was_padded_is_refused_with_the_way) {
+  foreign_["model.wte"] = numbers({8, 2}, 0);
+  EXPECT_HAS(load_error().text,
+             "tensor \"model.wte\" has shape [8, 2]; embedding of the model needs [5, 2] there; where "
+             "a vocabulary was padded, vocab_size in config.json has to be 8, too");
+  foreign_["model.wte"] = numbers({5, 3}, 0);
+  EXPECT_EQ(load_error().text.find("padded"), std::string::npos);
 }
 
 TEST_F(Weights, a_model_whose_rules_do_not_add_up_is_our_own_bug) {

@@ -63,8 +63,9 @@ TEST(ChatTemplates, write_every_conversation_as_transformers_does) {
         const Value* const error = found.find("error");
         ASSERT_NE(error, nullptr) << family.key << " " << i << ": " << found.to_json();
         // What raise_exception says is told; Python's own words are not.
-        if (raised->as_string() == "TemplateError")
+        if (raised->as_string() == "TemplateError") {
           EXPECT_NE(error->as_string().find(wanted.find("says")->as_string()), std::string::npos) << error->as_string();
+        }
       } else {
         EXPECT_EQ(found.to_json(), wanted.to_json()) << family.key << " " << i;
       }
@@ -184,6 +185,12 @@ TEST_F(ChatFolders, that_are_damaged_are_named) {
         R"({"chat_template": [{"name": "a", "template": "x"}, {"name": "b", "template": "y"}]})");
   EXPECT_NE(text([&] { found().choose(false); }).find("there are \"a\", \"b\""), std::string::npos);
   EXPECT_NE(text([&] { found().named("c"); }).find("no chat template \"c\""), std::string::npos);
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "a", "template": "x"}]})");
+  EXPECT_NE(text([&] { found().choose(false); }).find("there are \"a\". Name"), std::string::npos)
+      << "transformers takes no only one, either";
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "x"}, {"name": "default", "template": "y"}]})");
+  EXPECT_EQ(found().choose(false).text, "y");
   write("tokenizer_config.json", "{");
   EXPECT_NE(text([&] { found(); }).find("tokenizer_config.json: column"), std::string::npos);
 }

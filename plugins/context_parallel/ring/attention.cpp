@@ -14,18 +14,18 @@
 namespace drivetrain::ring {
 namespace {
 
-at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+// The columns of k or v [B, T, G, D] of this rank that a part is about.
+at::Tensor keys_of(const Part& part, const at::Tensor& x) { return rows_of(x, part.block.rows, 1, part.block.keys); }
 
-at::Tensor rows_of(const at::Tensor& x, const RowRange& rows, int64_t dimension, const RowRange& columns) {
-  return x.narrow(0, rows.first, rows.count).narrow(dimension, columns.first, columns.count);
+std::vector<Block> blocks_of(const std::vector<Part>& parts) {
+  std::vector<Block> blocks;
+  for (const Part& part : parts) blocks.push_back(part.block);
+  return blocks;
 }
 
 }  // namespace
 
-void RingAttention::set_group(const GroupPtr& group) {
-  keys_ = std::make_unique<RingExchange>(group);
-  gradients_ = std::make_unique<RingExchange>(group);
-}
+void RingAttention::set_group(const GroupPtr& group) { exchanges_ = std::make_unique<Exchanges>(group); }
 
 AttentionAbilities RingAttention::abilities() const {
   AttentionAbilities can = inner_->abilities();
@@ -36,17 +36,14 @@ AttentionAbilities RingAttention::abilities() const {
   return can;
 }
 
-void RingAttention::load(const at::Tensor& k, const at::Tensor& v) const {
-  keys_->allocate({2, k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
-  keys_->current().select(0, 0).copy_(k);
-  keys_->current().select(0, 1).copy_(v);
+std::unique_ptr<Travel> RingAttention::begin_travel(const at::Tensor& k, const at::Tensor& v,
+                                                    const RingShape& shape) const {
+  return shape.window > 0 ? travel_straight(*exchanges_, k, v, shape) : travel_round(*exchanges_, k, v);
 }
 
 AttentionState RingAttention::compute(const Part& part, const AttentionState& all, const at::Tensor& k,
                                       const at::Tensor& v) const {
-  const Block& b = part.block;
-  return inner_->forward(rows_of(all.q, b.rows, 1, b.queries), rows_of(k, b.rows, 1, b.keys),
-                         rows_of(v, b.rows, 1, b.keys), part.args);
+  return inner_->forward(rows_of(all.q, part.block.rows, 1, part.block.queries), k, v, part.args);
 }
 
 RingShape RingAttention::shape_of(const at::Tensor& q, const AttentionArgs& args) const {
@@ -54,7 +51,7 @@ RingShape RingAttention::shape_of(const at::Tensor& q, const AttentionArgs& args
   return {q.size(0), q.size(1), ranks_, args.varlen.cu_seqlens, args.window < S ? args.window : 0};
 }
 
-std::vector<RingAttention::Part> RingAttention::own_parts(const AttentionArgs& args, const RingShape& shape) const {
+std::vector<Part> RingAttention::own_parts(const AttentionArgs& args, const RingShape& shape) const {
   AttentionArgs own = args;
   own.window = shape.window;
   if (shape.window == 0) {
@@ -70,8 +67,7 @@ std::vector<RingAttention::Part> RingAttention::own_parts(const AttentionArgs& a
   return parts;
 }
 
-std::vector<RingAttention::Part> RingAttention::parts_with(int64_t other, const AttentionArgs& args,
-                                                           const RingShape& shape) const {
+std::vector<Part> RingAttention::parts_with(int64_t other, const AttentionArgs& args, const RingShape& shape) const {
   std::vector<Part> parts;
   for (const Block& block : blocks_between(shape, index_, other)) {
     parts.push_back({block, args});
@@ -86,8 +82,7 @@ AttentionState RingAttention::forward(const at::Tensor& q, const at::Tensor& k, 
   check_call(q, k, v, args);
   AttentionState state{q, k, v, {}, {}, {}};
   const RingShape shape = shape_of(q, args);
-  load(k, v);
-  keys_->begin();
+  const auto travel = begin_travel(k, v, shape);
   std::optional<Merged> merged;
   const std::vector<Part> own = own_parts(args, shape);
   if (own.size() > 1) merged = Merged::nothing(q);
@@ -99,12 +94,11 @@ AttentionState RingAttention::forward(const at::Tensor& q, const at::Tensor& k, 
     else
       merged.emplace(found.out, found.lse);
   };
-  for (const Part& part : own) add(part, k, v);
+  for (const Part& part : own) add(part, keys_of(part, k), keys_of(part, v));
   for (int64_t step = 1; step < ranks_; ++step) {
-    keys_->wait();
-    const at::Tensor keys = keys_->current();
-    if (step + 1 < ranks_) keys_->begin();
-    for (const Part& part : parts_with(source(step), args, shape)) add(part, keys[0], keys[1]);
+    const std::vector<Part> parts = parts_with(source(step), args, shape);
+    const Tensors arrived = travel->arrived(step, blocks_of(parts));
+    for (size_t i = 0; i < parts.size(); ++i) add(parts[i], arrived[2 * i], arrived[2 * i + 1]);
   }
   state.out = merged->out().to(q.scalar_type());
   state.lse = merged->lse();
@@ -121,19 +115,15 @@ void RingAttention::check_call(const at::Tensor& q, const at::Tensor& k, const a
                q.sizes(), ", k ", k.sizes());
   const std::string problem = cu_seqlens_problem(args.varlen.cu_seqlens, q.size(0), q.size(1) * ranks_);
   if (!problem.empty()) throw fail(ErrorCode::config, "context_parallel/ring: ", problem);
-  if (!keys_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
+  if (!exchanges_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
 }
 
 Tensors RingAttention::compute_backward(const Part& call, const at::Tensor& dout, const AttentionState& all,
                                         const at::Tensor& k, const at::Tensor& v, Tensors extra) const {
   const Block& b = call.block;
   const auto queries = [&](const at::Tensor& x) { return rows_of(x, b.rows, 1, b.queries); };
-  const AttentionState part{queries(all.q),
-                            rows_of(k, b.rows, 1, b.keys),
-                            rows_of(v, b.rows, 1, b.keys),
-                            queries(all.out),
-                            rows_of(all.lse, b.rows, 2, b.queries).contiguous(),
-                            std::move(extra)};
+  const AttentionState part{
+      queries(all.q), k, v, queries(all.out), rows_of(all.lse, b.rows, 2, b.queries).contiguous(), std::move(extra)};
   return inner_->backward(queries(dout), part, call.args);
 }
 
@@ -145,7 +135,8 @@ Tensors RingAttention::own_gradients(const at::Tensor& dout, const AttentionStat
     for (const at::Tensor* x : {&state.q, &state.k, &state.v})
       sums.push_back(at::zeros(x->sizes(), x->options().dtype(type)));
   for (const Part& part : parts) {
-    const Tensors found = compute_backward(part, dout, state, state.k, state.v, take_list(state.extra, at_extra));
+    const Tensors found = compute_backward(part, dout, state, keys_of(part, state.k), keys_of(part, state.v),
+                                           take_list(state.extra, at_extra));
     if (sums.empty()) return {found[0].to(type), found[1].to(type), found[2].to(type)};
     const auto& [rows, queries, keys, window, offset] = part.block;
     rows_of(sums[0], rows, 1, queries).add_(found[0]);
@@ -157,35 +148,25 @@ Tensors RingAttention::own_gradients(const at::Tensor& dout, const AttentionStat
 
 Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
   const RingShape shape = shape_of(state.q, args);
-  const at::ScalarType sums = wide_type(state.q);
   size_t at_extra = 0;
-  load(state.k, state.v);
-  keys_->begin();
+  const auto travel = begin_travel(state.k, state.v, shape);
   const Tensors own = own_gradients(dout, state, own_parts(args, shape), at_extra);
   const at::Tensor dq = own[0], dk = own[1], dv = own[2];
   for (int64_t step = 1; step < ranks_; ++step) {
-    keys_->wait();
-    const at::Tensor keys = keys_->current();
-    if (step + 1 < ranks_) keys_->begin();
     const std::vector<Part> parts = parts_with(source(step), args, shape);
-    std::vector<Tensors> found;
-    for (const Part& part : parts) {
-      found.push_back(compute_backward(part, dout, state, keys[0], keys[1], take_list(state.extra, at_extra)));
-      rows_of(dq, part.block.rows, 1, part.block.queries).add_(found.back()[0]);
+    const Tensors arrived = travel->arrived(step, blocks_of(parts));
+    Tensors found;  // of keys and values
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Tensors part =
+          compute_backward(parts[i], dout, state, arrived[2 * i], arrived[2 * i + 1], take_list(state.extra, at_extra));
+      rows_of(dq, parts[i].block.rows, 1, parts[i].block.queries).add_(part[0]);
+      found.push_back(part[1]), found.push_back(part[2]);
     }
-    if (step > 1)
-      gradients_->wait();
-    else
-      gradients_->allocate(keys.sizes(), sums), gradients_->current().zero_();
-    for (size_t i = 0; i < parts.size(); ++i)
-      for (const int64_t which : {0, 1})
-        rows_of(gradients_->current()[which], parts[i].block.rows, 1, parts[i].block.keys)
-            .add_(found[i][static_cast<size_t>(1 + which)]);
-    gradients_->begin();  // after the last step: home
+    travel->give(step, blocks_of(parts), found);
   }
-  gradients_->wait();
-  dk.add_(gradients_->current()[0]);
-  dv.add_(gradients_->current()[1]);
+  const Tensors home = travel->home();
+  dk.add_(home[0]);
+  dv.add_(home[1]);
   return {dq.to(state.q.scalar_type()), dk.to(state.k.scalar_type()), dv.to(state.v.scalar_type())};
 }
 
@@ -204,7 +185,7 @@ AttentionMemory RingAttention::memory(const AttentionShape& s) const {
   MemoryTrace forward, backward;
   if (windowed) {
     forward.take(q).moment(own.forward).take(half.query_bytes());
-    backward.take(q).take(k, 2).moment(own.backward);
+    backward.take(q).take(k, 2).moment(own.backward).take(k, 2);  // at last what others give
   } else {
     forward.moment(own.forward).take(s.query_bytes()).take(q, copies);
     backward.moment(own.backward).take(q).take(k, 2);

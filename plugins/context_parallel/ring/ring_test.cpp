@@ -38,12 +38,14 @@ struct Planned {
   double dropout = 0;
   bool training = true;
   int64_t window = 0;
+  double full = 0;  // layers without the window for each one with it
 
   PlanRecord context() const {
     const Host host;
     ModelFacts model;
     model.num_layers = 3, model.num_attention_heads = 12, model.num_query_groups = 4, model.head_dim = 8;
     model.attention_dropout = dropout;
+    model.flops_per_token_S = full;
     if (window > 0) model.windowed = {{window, 1}};
     RunFacts run;
     run.world_size = size, run.micro_batch_size = 2, run.accumulation = 4;
@@ -153,7 +155,8 @@ TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
 }
 
 // Of four ranks' eight chunks of 128, a window of 100 joins each with the one before it, which for one pair is on the
-// same rank: 6 blocks of 99 queries by 99 keys, where without a window there are 24 of 128 by 128.
+// same rank: 6 blocks of 99 queries by 99 keys, where without a window there are 24 of 128 by 128, and all 1024 keys
+// are sent three times.
 TEST(RingPlan, counts_what_a_window_reaches) {
   EXPECT_TRUE(Planned{.size = 4}.context().costs().empty());
   EXPECT_TRUE((Planned{.size = 4, .window = 1024}.context().costs().empty())) << "it is as long as the sequence";
@@ -164,7 +167,19 @@ TEST(RingPlan, counts_what_a_window_reaches) {
   ASSERT_EQ(ctx.costs().size(), 1u);
   EXPECT_EQ(ctx.costs()[0].text,
             concat("layers with a window of 100 keys compute ", 100 * 6 * 99 * 99 / (24 * 128 * 128),
-                   " % of the chunks that pass by; keys travel past all ranks all the same"));
+                   " % of the chunks of other ranks, and send ", 100 * 6 * 99 / (3 * 1024), " % of their keys"));
+  // Of each rank, by a mean of 6 * 99 / 4 keys; k and v of 2 x 4 x 8 values, in forward and backward.
+  const double kv = 2.0 * 2 * 4 * 8 * 4 * 6 * 99 / 4, visits = 3 * 4;
+  ASSERT_EQ(ctx.traffics().size(), 2u);
+  EXPECT_DOUBLE_EQ(ctx.traffics()[0].bytes, 2 * kv * visits);
+  EXPECT_DOUBLE_EQ(ctx.traffics()[1].bytes, kv * visits);
+}
+
+TEST(RingPlan, layers_without_a_window_send_all_that_they_sent) {
+  const auto bytes = [](int64_t window, double full) {
+    return Planned{.size = 4, .window = window, .full = full}.context().traffics()[0].bytes;
+  };
+  EXPECT_DOUBLE_EQ(bytes(100, 3), (bytes(100, 0) + 3 * bytes(0, 1)) / 4) << "one layer in four has a window";
 }
 
 // Every pair of positions that causal attention with a window has is computed on one rank, once.

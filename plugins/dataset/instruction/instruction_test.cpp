@@ -318,6 +318,19 @@ TEST_F(Instruction, a_template_in_jinja_is_that_of_a_file_or_of_the_tokenizer) {
   EXPECT_NE(refused(of_file + R"(, "template": "tokenizer")").find("exclude each other"), std::string::npos);
   EXPECT_NE(refused(R"("template_name": "x")").find("of a template in Jinja"), std::string::npos);
   EXPECT_NE(refused(of_file + R"(, "template_name": "x")").find("no chat template \"x\""), std::string::npos);
+  // A folder with several, in both of the places where transformers keeps them.
+  std::filesystem::create_directories(folder_.path("named/additional_chat_templates"));
+  const std::string of_folder = concat(R"("template_file": ")", folder_.path("named"), "\"");
+  write("named/additional_chat_templates/short.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  EXPECT_NE(refused(of_folder).find("there are \"short\". Name one of them\n   template_name"), std::string::npos);
+  EXPECT_EQ(with(of_folder + R"(, "template_name": "short")").first, "hiy");
+  std::filesystem::remove_all(folder_.path("named/additional_chat_templates"));
+  write("named/tokenizer_config.json", R"({"chat_template": [{"name": "default", "template":
+      "{% for m in messages %}{{ m.role[0] ~ m.content }}{% endfor %}"}, {"name": "rag", "template":
+      "{% for m in messages %}<{{ m.content }}{% endfor %}"}]})");
+  EXPECT_EQ(with(of_folder).first, "uhiay");
+  EXPECT_EQ(with(of_folder + R"(, "template_name": "rag")").first, "<hi<y");
+  EXPECT_NE(refused(of_folder + R"(, "template_name": "x")").find("there are \"default\", \"rag\""), std::string::npos);
   write("t.jinja", "{% for m in messages %}\n{{ m.content | frob }}{% endfor %}");
   EXPECT_NE(refused(of_file).find("a.jsonl:1: "), std::string::npos) << refused(of_file);
   EXPECT_NE(refused(of_file).find("t.jinja, line 2: the template calls what is not there"), std::string::npos);

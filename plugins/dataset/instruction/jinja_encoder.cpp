@@ -13,7 +13,11 @@ namespace {
 drivetrain::ChatTemplate read(const NamedTemplate& from) { return {from.text, from.where}; }
 
 const NamedTemplate& chosen(const FolderTemplates& templates, const std::string& name, bool with_tools) {
-  return name.empty() ? templates.choose(with_tools) : templates.named(name);
+  try {
+    return name.empty() ? templates.choose(with_tools) : templates.named(name);
+  } catch (const Error& e) {
+    throw fail(ErrorCode::config, "dataset/instruction: ", e.what(), "\n   template_name takes one of them");
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ const char* const kFamilies = R"json([
     "add_cross_attention": {"only": [false], "why": "there is no encoder to attend to"},
     "is_encoder_decoder": {"only": [false], "why": "there is no encoder to attend to"},
     "pruned_heads": {"only": [{}, []], "why": "all blocks have the same number of heads"},
-    "quantization_config": {"only": [], "why": "weights must be float32, bfloat16 or float16"},
+    "quantization_config": {"only": [], "why": "weights must be float32, bfloat16 or float16, not of fewer bits; save what dequantize() of transformers gives, or take the folder that was quantized"},
     "architectures": {"no_effect": "tensors show it"},
     "transformers_version": {"no_effect": "who wrote the file"},
     "auto_map": {"no_effect": "whose code another program runs"},

@@ -1,6 +1,8 @@
 // Hugging Face folders: old and new keys, contradictions with options, what is refused, and what is written.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include <drivetrain/model.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
@@ -110,7 +112,7 @@ TEST(GptFromFolder, what_we_cannot_compute_is_refused_with_the_reason) {
        "rope_type llama3 needs \"low_freq_factor\""},
       {"llama_tiny", "partial_rotary_factor", "0.5", "rope turns whole heads"},
       {"llama_tiny", "num_key_value_heads", "3", "num_query_groups 3 does not divide num_attention_heads 4"},
-      {"llama_tiny", "quantization_config", "{}", "weights must be float32"},
+      {"llama_tiny", "quantization_config", "{}", "save what dequantize() of transformers gives"},
   };
   for (const auto& [family, key, value, wanted] : cases) {
     Value config = config_of(family);
@@ -129,6 +131,19 @@ TEST(GptFromFolder, a_folder_that_is_none_is_refused) {
   EXPECT_NE(error_of([] { gpt_from("/no/such/folder"); }).find("/no/such/folder, which is not a folder"),
             std::string::npos);
   EXPECT_NE(error_of([&] { gpt_from(empty.path()); }).find("which has no config.json"), std::string::npos);
+}
+
+TEST(GptFromFolder, a_folder_of_something_else_is_named_with_the_way_to_a_model) {
+  const std::pair<const char*, std::vector<const char*>> cases[] = {
+      {"adapter_config.json", {"is the folder of an adapter", "merge_and_unload", "strategy/lora"}},
+      {"model-q4.gguf", {"holds model-q4.gguf", "Hugging Face folder that it was made from"}}};
+  for (const auto& [file, parts] : cases) {
+    const TempFolder folder;
+    std::ofstream(folder.path(file)) << "{}";
+    const std::string text = error_of([&] { gpt_from(folder.path()); });
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+    EXPECT_NE(text.find(folder.path()), std::string::npos);
+  }
 }
 
 // As transformers 5 holds them in memory.

@@ -2,6 +2,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/safetensors.h>
+#include <drivetrain/toolkit/files/not_a_model.h>
 
 #include <algorithm>
 #include <cctype>
@@ -152,6 +153,8 @@ std::optional<FolderConfig> read_folder(const std::string& folder, const FamilyP
   if (!std::filesystem::is_directory(folder, unknown))
     throw fail(ErrorCode::config, "model/gpt: from names ", folder,
                ", which is not a folder; a Hugging Face model folder or a checkpoint was wanted");
+  if (const std::string other = held_instead_of_model(folder); !other.empty())
+    throw fail(ErrorCode::config, "model/gpt: from names ", folder, ", which ", other);
   if (!std::filesystem::exists(path, unknown)) return std::nullopt;
   return parse_config(read_json_file(path), path, family, tensors_in(folder));
 }

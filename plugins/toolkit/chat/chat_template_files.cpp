@@ -75,8 +75,10 @@ void add_special_tokens(const Value& file, std::map<std::string, std::string>& t
 }  // namespace
 
 const NamedTemplate& FolderTemplates::named(const std::string& name) const {
-  for (const NamedTemplate& one : templates)
-    if (one.name == name) return one;
+  // A later one of the same name counts, as in transformers.
+  const auto found =
+      std::find_if(templates.rbegin(), templates.rend(), [&](const auto& one) { return one.name == name; });
+  if (found != templates.rend()) return *found;
   throw fail(ErrorCode::config, "there is no chat template \"", name, "\"; there are ",
              templates.empty() ? "none" : names_of(templates));
 }
@@ -86,7 +88,6 @@ const NamedTemplate& FolderTemplates::choose(bool with_tools) const {
     return std::any_of(templates.begin(), templates.end(), [&](const NamedTemplate& one) { return one.name == name; });
   };
   if (with_tools && has("tool_use")) return named("tool_use");
-  if (templates.size() == 1) return templates.front();
   if (has(kDefaultTemplate)) return named(kDefaultTemplate);
   throw fail(ErrorCode::config, templates.empty() ? "there is no chat template" : "no chat template is \"default\"",
              templates.empty() ? "" : concat("; there are ", names_of(templates), ". Name one of them"));

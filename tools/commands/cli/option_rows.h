@@ -108,6 +108,12 @@ inline constexpr Option kGenerate[] = {
     {.name = "--chat",
      .help =
          "write each prompt as the message of a user, by the chat template of the tokenizer, and sample the answer"},
+    {.name = "--template",
+     .value = "NAME",
+     .help = "which of several chat templates of the tokenizer; default: \"tool_use\" for conversations with tools "
+             "where there is one, else \"default\"",
+     .takes = Takes::text,
+     .needs = "--chat"},
     {.name = "--tokens",
      .value = "N",
      .help = "how many tokens to add at most",

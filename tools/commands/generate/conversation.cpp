@@ -26,21 +26,29 @@ std::vector<std::string> places(const std::string& folder, const std::string& to
 
 struct ConversationWriter::Templates {
   FolderTemplates folder;
+  std::string name;
+
   // The template for conversations with tools may be another one.
   ChatTemplate chosen(bool with_tools) const {
-    const NamedTemplate& named = folder.choose(with_tools);
-    return {named.text, named.where};
+    try {
+      const NamedTemplate& found = name.empty() ? folder.choose(with_tools) : folder.named(name);
+      return {found.text, found.where};
+    } catch (const Error& e) {
+      throw Error(e.code(), concat(name.empty() ? "--chat: " : "--template: ", e.what(),
+                                   name.empty() ? "\n   --template NAME takes one of them" : ""));
+    }
   }
 };
 
 ConversationWriter::ConversationWriter(const std::string& folder, const std::string& tokenizer,
-                                       const std::vector<std::string>& tokenizer_files, bool chat) {
+                                       const std::vector<std::string>& tokenizer_files, bool chat,
+                                       const std::string& name) {
   if (!chat) return;
   const std::vector<std::string> all = places(folder, tokenizer, tokenizer_files);
   for (const std::string& place : all) {
     FolderTemplates found = read_folder_templates(place);
     if (found.empty()) continue;
-    templates_ = std::make_shared<const Templates>(Templates{std::move(found)});
+    templates_ = std::make_shared<const Templates>(Templates{std::move(found), name});
     return;
   }
   throw fail(ErrorCode::config, "--chat: ", all.front(), " holds no chat template: neither chat_template.jinja nor ",

@@ -143,7 +143,8 @@ int generate_command(const cli::Arguments& arguments) {
   check_sampling(sampler.sampling, texts.vocab_size());
   const ConversationWriter conversations(
       folder, arguments.text("--tokenizer", ""),
-      texts.tokenizer() ? texts.tokenizer()->facts.files : std::vector<std::string>(), arguments.has("--chat"));
+      texts.tokenizer() ? texts.tokenizer()->facts.files : std::vector<std::string>(), arguments.has("--chat"),
+      arguments.text("--template", ""));
   std::vector<std::vector<int64_t>> tokens;
   for (const Prompt& prompt : prompts)
     tokens.push_back(prompt.is_conversation() ? texts.tokens_of_written(conversations.write(prompt))

@@ -5,6 +5,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/model.h>
+#include <drivetrain/toolkit/files/not_a_model.h>
 
 #include "generate/text_tokens.h"
 
@@ -25,6 +26,8 @@ std::string weights_folder(const std::string& folder) {
 ModelSource newest_checkpoint(const std::string& folder, const Value& recorded) {
   std::error_code unknown;
   const fs::path checkpoints = fs::path(folder) / "checkpoints";
+  if (const std::string other = held_instead_of_model(folder); recorded.is_null() && !other.empty())
+    throw fail(ErrorCode::config, folder, " ", other);
   if (recorded.is_null() || !fs::is_directory(checkpoints, unknown))
     throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
                "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");

@@ -18,8 +18,8 @@ struct FolderTemplates {
   std::map<std::string, std::string> special_tokens;  // "bos_token": "<s>", as tokenizer_config.json says
 
   bool empty() const { return templates.empty(); }
-  // As transformers chooses: "tool_use" for conversations with tools where there is one, else "default", else the only
-  // one. Error(config) that names those that there are.
+  // As transformers chooses: "tool_use" for conversations with tools where there is one, else "default". Error(config)
+  // that names those that there are.
   const NamedTemplate& choose(bool with_tools) const;
   const NamedTemplate& named(const std::string& name) const;  // Error(config) if there is none
 };
