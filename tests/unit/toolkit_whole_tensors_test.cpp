@@ -145,7 +145,7 @@ TEST_P(WholeTensorsOver, gives_each_rank_its_part_of_the_result_for_the_whole) {
         for (const Trainable& t : pieces_of(toy, mesh, c.flat_axes)) all.push_back(t);
       std::vector<at::Tensor> results;
       for (const Trainable& t : all) results.push_back(at::zeros_like(t.value));
-      const WholeTensors whole(all, matrices_of, mesh, {.round = round});
+      const WholeTensors whole(all, matrices_of, mesh, {.round = round, .side_by_side = round != 60});
       for (int again = 0; again < 2; ++again)
         whole.run(
             [&](const WholeTensors::Part& part, const at::Tensor& to) { to.copy_(part.in(all[part.trainable].value)); },

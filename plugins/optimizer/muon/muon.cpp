@@ -22,6 +22,7 @@
 
 #include "elementwise.h"
 #include "options.h"
+#include "tiled_iteration.h"
 
 namespace {
 
@@ -181,6 +182,8 @@ void Muon::init(const Trainables& all) {
   WholeTensors::Options options;
   options.dtype = options_.ns_dtype == "float32" ? at::kFloat : at::kBFloat16;
   options.device = services_.device;
+  // Other products than those of tiles may have other bits on another number of threads.
+  options.side_by_side = muon::multiplies_in_tiles(options.device, options.dtype);
   whole_ = std::make_unique<WholeTensors>(
       matrices_, [this](const ParamPtr& p) { return cut(p); }, *services_.mesh, options);
 }
@@ -202,11 +205,13 @@ void Muon::update_matrices(const UpdateArgs& args) {
   const auto step_of = [&](size_t trainable) -> const muon::StepScalars& {
     return steps.at(matrices_[trainable].group);
   };
-  for (size_t i = 0; i < matrices_.size(); ++i) muon::add_gradient(momenta_[i], matrices_[i].grad, step_of(i));
+  const std::vector<WholeTensors::Part>& parts = whole_->parts();
+  std::vector<bool> taken(parts.size(), false);  // the part's gradient
   whole_->run(
       [&](const WholeTensors::Part& part, const at::Tensor& to) {
-        muon::write_direction(to, part.in(momenta_[part.trainable]), part.in(matrices_[part.trainable].grad),
-                              options_.nesterov, step_of(part.trainable));
+        taken[static_cast<size_t>(&part - parts.data())] = true;
+        muon::take_gradient_into(to, part.in(momenta_[part.trainable]), part.in(matrices_[part.trainable].grad),
+                                 options_.nesterov, step_of(part.trainable));
       },
       [&](const WholeTensor&, const at::Tensor& matrix) { return muon::orthogonalised(matrix, how_); },
       [&](const WholeTensors::Part& part, const at::Tensor& direction) {
@@ -214,6 +219,10 @@ void Muon::update_matrices(const UpdateArgs& args) {
         muon::take_step(part.in(matrices_[part.trainable].value), direction, options_.scale(whole.rows, whole.columns),
                         step_of(part.trainable));
       });
+  for (size_t i = 0; i < parts.size(); ++i)  // of which another rank has a copy, and gave it to the owner
+    if (!taken[i])
+      muon::take_gradient(parts[i].in(momenta_[parts[i].trainable]), parts[i].in(matrices_[parts[i].trainable].grad),
+                          step_of(parts[i].trainable));
   for (const Trainable& t : matrices_)
     if (!t.working.is_same(t.value)) t.working.copy_(t.value, /*non_blocking=*/t.working.device() != t.value.device());
 }

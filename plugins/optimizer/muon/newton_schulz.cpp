@@ -6,24 +6,21 @@
 #include <cmath>
 
 #include <drivetrain/toolkit/layers/linear.h>
-#include <drivetrain/toolkit/layers/short_product.h>
 
 #include "elementwise.h"
+#include "tiled_iteration.h"
 
 namespace drivetrain::muon {
 namespace {
 
-// The gram form computes X anew from its product before this step, since errors in the small matrix grow.
-constexpr int64_t kRestart = 2;
 // Rows of a symmetric product that are computed at a time, from the diagonal on.
 constexpr int64_t kStrip = 192;
 
-// Products and sums of the iteration, in the type of its matrices. bfloat16 on a processor that cannot multiply it is
-// held in float32: the same roundings, and products of float32, which are tens of times as fast there.
+// Products and sums of the iteration, in the type of its matrices. bfloat16 on a CPU is held in float32: the same
+// roundings, and products of float32, which are tens of times as fast where the processor has none of bfloat16.
 class Arithmetic {
  public:
-  explicit Arithmetic(const at::Tensor& matrix)
-      : rounds_(matrix.is_cpu() && matrix.scalar_type() == at::kBFloat16 && !multiplies_short()) {}
+  explicit Arithmetic(const at::Tensor& matrix) : rounds_(matrix.is_cpu() && matrix.scalar_type() == at::kBFloat16) {}
 
   at::Tensor held(const at::Tensor& x) const { return rounds_ ? x.to(at::kFloat) : x; }
   at::Tensor sum(double a, const at::Tensor& x, double b, const at::Tensor& y) const {
@@ -31,45 +28,26 @@ class Arithmetic {
   }
   at::Tensor rounded(const at::Tensor& x) const { return rounds_ ? x.copy_(x.to(at::kBFloat16)) : x; }
   at::Tensor product(const at::Tensor& x, const at::Tensor& y) const { return rounded(product_backward(x, y)); }
-  // x y for a sum that is to be rounded once: where the processor multiplies 16 bits, as its float32 sums.
-  static at::Tensor product_for_sum(const at::Tensor& x, const at::Tensor& y) {
-    at::Tensor sums = short_sums(x, y);
-    return sums.defined() ? sums : product_backward(x, y);
-  }
   at::Tensor gram(const at::Tensor& x) const {  // x x^T
     if (!x.is_cpu()) return drivetrain::product(x, x);
-    return rounded(symmetric(
-        x, x, [](const at::Tensor& rows, const at::Tensor& other) { return drivetrain::product(rows, other); }));
+    return rounded(symmetric(x, x));
   }
   // x y of two polynomials of one symmetric matrix, for a sum.
   static at::Tensor commuting(const at::Tensor& x, const at::Tensor& y) {
     if (!x.is_cpu()) return product_backward(x, y);
-    return symmetric(x, y, [](const at::Tensor& rows, const at::Tensor& other) {
-      at::Tensor sums = short_sums(rows, other.t());
-      return sums.defined() ? sums : drivetrain::product(rows, other);
-    });
+    return symmetric(x, y);
   }
 
  private:
-  static bool multiplies_short() {
-    static const bool yes = products_text(at::kBFloat16, "highest").type == "bfloat16";
-    return yes;
-  }
-  static at::Tensor short_sums(const at::Tensor& x, const at::Tensor& y) {
-    if (!x.is_cpu() || x.scalar_type() != at::kBFloat16) return {};
-    at::Tensor sums = at::empty({x.size(0), y.size(1)}, x.options().dtype(at::kFloat));
-    return add_short_product(sums, false, x, y) ? sums : at::Tensor();
-  }
   // x y^T, which is symmetric but for rounding: half of it is computed and mirrored. Small matrices too: the iteration
   // on gram matrices needs results that are symmetric to the bit, since it multiplies by their transposes, and what
-  // differs grows. `multiply`: rows of x by the transposed rows of y.
-  template <class F>
-  static at::Tensor symmetric(const at::Tensor& x, const at::Tensor& y, const F& multiply) {
+  // differs grows.
+  static at::Tensor symmetric(const at::Tensor& x, const at::Tensor& y) {
     const int64_t n = x.size(0);
     at::Tensor whole;
     for (int64_t first = 0; first < n; first += kStrip) {
       const int64_t rows = std::min(kStrip, n - first);
-      const at::Tensor strip = multiply(x.narrow(0, first, rows), y.narrow(0, first, n - first));
+      const at::Tensor strip = drivetrain::product(x.narrow(0, first, rows), y.narrow(0, first, n - first));
       if (!whole.defined()) whole = at::empty({n, n}, strip.options());
       whole.narrow(0, first, rows).narrow(1, first, n - first).copy_(strip);
     }
@@ -85,7 +63,7 @@ at::Tensor standard(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in)
   for (int64_t i = 0; i < how.steps; ++i) {
     const at::Tensor gram = in.gram(x);
     const at::Tensor factor = in.sum(b, gram, c, in.commuting(gram, gram));
-    x = in.sum(a, x, 1, in.product_for_sum(factor, x));
+    x = in.sum(a, x, 1, product_backward(factor, x));
   }
   return x;
 }
@@ -95,7 +73,7 @@ at::Tensor by_gram(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in) 
   const auto [a, b, c] = how.coefficients;
   at::Tensor gram = in.gram(x), factor;
   for (int64_t i = 0; i < how.steps; ++i) {
-    if (i == kRestart) {
+    if (i == kGramRestart) {
       x = in.product(factor, x);
       gram = in.gram(x);
       factor.reset();
@@ -108,7 +86,7 @@ at::Tensor by_gram(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in) 
       factor.diagonal().add_(a);
       in.rounded(factor);
     }
-    if (i + 1 == how.steps || i + 1 == kRestart) continue;  // nobody reads the next gram matrix
+    if (i + 1 == how.steps || i + 1 == kGramRestart) continue;  // nobody reads the next gram matrix
     const at::Tensor half = in.sum(a, gram, 1, in.commuting(z, gram));
     gram = in.sum(a, half, 1, in.commuting(z, half));
   }
@@ -118,6 +96,7 @@ at::Tensor by_gram(at::Tensor x, const NewtonSchulz& how, const Arithmetic& in) 
 }  // namespace
 
 at::Tensor orthogonalised(const at::Tensor& matrix, const NewtonSchulz& how) {
+  if (multiplies_in_tiles(matrix.device(), matrix.scalar_type())) return orthogonalised_in_tiles(matrix, how);
   const bool tall = matrix.size(0) > matrix.size(1);
   const Arithmetic in(matrix);
   const at::Tensor wide = in.held(divided_by_norm(tall ? matrix.t().contiguous() : matrix, how.epsilon));
@@ -130,7 +109,7 @@ double newton_schulz_flops(int64_t rows, int64_t columns, const NewtonSchulz& ho
   const auto r = static_cast<double>(std::min(rows, columns)), c = static_cast<double>(std::max(rows, columns));
   const auto steps = static_cast<double>(how.steps);
   if (!how.gram || r == c) return steps * r * r * (3 * c + r);
-  const bool restarts = how.steps > kRestart;
+  const bool restarts = how.steps > kGramRestart;
   const double small = 4 * steps - 3 - (restarts ? 3 : 0), long_ones = restarts ? 6 : 3;
   return r * r * (long_ones * c + small * r);
 }

@@ -20,6 +20,9 @@ struct NewtonSchulz {
   bool gram = false;      // iterate on X X^T, where that is the smaller matrix
 };
 
+// The gram form computes X anew from its product before this step, since errors in the small matrix grow.
+inline constexpr int64_t kGramRestart = 2;
+
 // `matrix` [n, m], contiguous, in the type in which to compute; [n, m] of the same type. Depends on the elements alone:
 // not on threads, nor on what else is computed. A matrix of zeros gives zeros.
 at::Tensor orthogonalised(const at::Tensor& matrix, const NewtonSchulz& how);

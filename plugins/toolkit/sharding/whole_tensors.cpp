@@ -1,9 +1,11 @@
 #include <drivetrain/toolkit/sharding/whole_tensors.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <numeric>
 
@@ -261,14 +263,31 @@ void WholeTensors::end_gather(Round& round, const Fill& fill) const {
   round.in.reset(), round.out.reset(), round.work = nullptr;
 }
 
+// A matrix for each thread needs no waiting for one another and stays in the caches of its core. Where there are fewer
+// matrices than threads, those may share what they do for one.
+void WholeTensors::compute_all(Round& round, const Compute& compute) const {
+  std::vector<std::pair<const size_t, at::Tensor>*> list;
+  for (auto& one : round.matrices) list.push_back(&one);
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const auto* a, const auto* b) { return tensors_[a->first].work > tensors_[b->first].work; });
+  std::atomic<size_t> next = 0;
+  const auto take_some = [&] {
+    for (size_t at = next++; at < list.size(); at = next++) {
+      auto& [i, matrix] = *list[at];
+      matrix = compute(tensors_[i], matrix).contiguous();
+      if (matrix.numel() != tensors_[i].rows * tensors_[i].columns)
+        throw fail(ErrorCode::internal, tensors_[i].param->name, ": a result of ", matrix.numel(),
+                   " elements for a matrix of ", tensors_[i].rows * tensors_[i].columns);
+    }
+  };
+  const int64_t threads = at::get_num_threads();
+  if (!options_.side_by_side || std::ssize(list) < threads) return take_some();
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) { take_some(); });
+}
+
 void WholeTensors::begin_spread(Round& round, const Compute& compute) const {
   const int64_t me = stage_->rank(), ranks = stage_->size();
-  for (auto& [i, matrix] : round.matrices) {
-    matrix = compute(tensors_[i], matrix).contiguous();
-    if (matrix.numel() != tensors_[i].rows * tensors_[i].columns)
-      throw fail(ErrorCode::internal, tensors_[i].param->name, ": a result of ", matrix.numel(),
-                 " elements for a matrix of ", tensors_[i].rows * tensors_[i].columns);
-  }
+  compute_all(round, compute);
   if (ranks == 1) return;
   std::vector<int64_t> sent(ranks, 0), received(ranks, 0);
   for (const size_t i : *round.tensors)

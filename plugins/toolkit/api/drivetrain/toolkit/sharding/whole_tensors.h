@@ -8,7 +8,8 @@
 // chosen by work, the largest matrix first, each for the rank with the least so far. Matrices go in rounds, so that
 // memory is bounded; while one round is computed, the next one travels.
 //
-// Source: torchtitan's DistMuon and xtuner have this exchange (all-to-all to owners and back). Thread: main.
+// Source: torchtitan's DistMuon and xtuner have this exchange (all-to-all to owners and back). Thread: main, which also
+// makes all calls but those of `compute` with Options::side_by_side.
 #pragma once
 
 #include <functional>
@@ -44,6 +45,7 @@ class WholeTensors {
     at::ScalarType dtype = at::kFloat;         // of what travels, and of the matrices and results
     at::Device device = at::Device(at::kCPU);  // of the run: there the groups move tensors, and owners compute
     int64_t round = int64_t{1} << 24;          // elements that an owner gets per round, unless one matrix has more
+    bool side_by_side = false;                 // `compute` may be called on several threads, each with another matrix
   };
 
   // The matrices of a parameter, none of them two times over; a function of the parameter alone.
@@ -86,6 +88,7 @@ class WholeTensors {
   at::Tensor in_matrix(const Place& place, const at::Tensor& matrix) const;
   void begin_gather(Round& round, const Fill& fill) const;
   void end_gather(Round& round, const Fill& fill) const;
+  void compute_all(Round& round, const Compute& compute) const;
   void begin_spread(Round& round, const Compute& compute) const;
   void end_spread(Round& round, const Take& take) const;
 
