@@ -12,7 +12,8 @@ from pathlib import Path
 
 repo, build = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 NOT_RUN = {"tools/quickstart": "sets the machine up and builds this tree", "tools/check": "runs this test"}
-SHORTER = {"train_steps=100": "train_steps=2", "--tokens 200": "--tokens 5"}
+SHORTER = {"train_steps=100": "train_steps=2", "--tokens 200": "--tokens 5",
+           "lr_width.json": "lr_width.json --plan"}
 MY_JSON = """{
   "train_steps": 2, "train_batch_size": 4, "save_final": false,
   "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "vocab_size": 64,

@@ -101,6 +101,44 @@ TEST(SearchSpace, what_is_no_space_is_refused_with_the_key) {
   EXPECT_NE(refusal(R"({"factors": [{"section": "b", "levels": [1]}]})").find("\"name\""), std::string::npos);
 }
 
+Candidate candidate(const std::string& zero, double seconds, double gib) {
+  Candidate one;
+  one.levels = {zero}, one.forecast.time.seconds = seconds;
+  one.forecast.time.parts = {{"products", seconds, 0}};
+  one.forecast.memory.gib = gib, one.forecast.memory.has_gib = 80;
+  return one;
+}
+
+TEST(Search, plans_that_are_the_same_are_counted_and_the_first_stands_for_them) {
+  SearchResult result;
+  result.factors = {"zero"}, result.tried = 5;
+  const Hardware hardware;
+  for (const Candidate& one : {candidate("0", 1, 10), candidate("1", 1, 10), candidate("2", 1, 11),
+                               candidate("3", 2, 90), candidate("4", 2, 90)})
+    add_candidate(result, one, hardware);
+  ASSERT_EQ(result.fits.size(), 2u);
+  EXPECT_EQ(result.fits[0].levels.front(), "0");
+  EXPECT_EQ(result.fits[1].levels.front(), "2") << "as fast, with another memory: not the same";
+  EXPECT_EQ(result.too_large.size(), 1u);
+  EXPECT_EQ(result.same, 2u);
+  EXPECT_NE(search_text(result).find("2 are planned as one of these and left out"), std::string::npos);
+  EXPECT_EQ(search_value(result, hardware).find("same")->as_int(), 2);
+}
+
+TEST(Search, tells_how_far_it_is_from_the_first_mix_to_the_last) {
+  const SearchSpace space = search_space(space_file(), 8, 8);
+  std::vector<size_t> told;
+  size_t most = 0;
+  const SearchResult result = search(
+      space, Value::object(), 8, 8, Hardware{},
+      [](const Value&) -> std::unique_ptr<PreparedRun> { throw Error(ErrorCode::config, "refused"); },
+      [&](size_t tried, size_t all) { told.push_back(tried), most = all; });
+  ASSERT_EQ(told.size(), result.tried + 1);
+  for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], i);
+  EXPECT_EQ(most, result.tried);
+  EXPECT_EQ(result.refused, result.tried);
+}
+
 TEST(WhySlower, names_the_parts_that_lose_most) {
   StepTime best, other;
   best.parts = {{"products", 1.0, 0}, {"pipeline idle", 0.1, 0}, {"optimizer", 0.2, 0}};

@@ -7,14 +7,8 @@ import subprocess
 
 from hosts_fixture import PROGRAM, Ended, eventually
 from slurm_cluster import SlurmTest, why_not  # noqa: F401  why_not is what run_suite.py asks
+from tiny_run import BASE
 from waiting import let_pass
-
-BASE = {
-    "train_steps": 4, "threads": 1, "train_batch_size": 4, "checkpoint_policy": False, "save_final": False,
-    "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 64,
-                                        "max_position_embeddings": 16}},
-    "dataset": {"type": "synthetic", "params": {"seq_length": 8}},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 
 
 class StudyOnACluster(SlurmTest):

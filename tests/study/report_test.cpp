@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include <drivetrain/toolkit/text.h>
@@ -52,6 +53,64 @@ std::string column_of(const std::string& csv, const std::string& name) {
   return at == columns.end() ? "no such column" : values[static_cast<size_t>(at - columns.begin())];
 }
 
+// By column.
+std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) {
+  std::istringstream lines(csv);
+  std::string line;
+  std::getline(lines, line);
+  const std::vector<std::string> head = fields_of(line);
+  std::vector<std::map<std::string, std::string>> rows;
+  while (std::getline(lines, line)) {
+    const std::vector<std::string> fields = fields_of(line);
+    EXPECT_EQ(fields.size(), head.size()) << line;
+    rows.emplace_back();
+    for (size_t i = 0; i < std::min(head.size(), fields.size()); ++i) rows.back()[head[i]] = fields[i];
+  }
+  return rows;
+}
+
+// What the page's script draws and filters is what report.csv has, cell by cell.
+TEST(Report, the_data_of_the_page_are_those_of_the_table) {
+  StudyRecord study = planted();
+  study.outcomes = outcomes_of(parse_json("\"valid_loss\"", "study.json"));
+  for (size_t cell = 0; cell < study.cells.size(); ++cell)
+    for (RunRecord& run : study.cells[cell].runs)
+      run.figures["valid_loss"] = {{12}, {3 + 0.1 * static_cast<double>(cell) + noise(static_cast<int>(run.block))}};
+  study.cells[1].levels[0].second = "</script> \"1\"", study.cells[1].id = file_name("a=</script> \"1\",b=0");
+  for (RunRecord& run : study.cells[2].runs) run.state = State::timeout;
+  const Analysis analysis = analysis_of(study);
+  const std::string page = html_text(study, analysis, {}, "none"), begin = "id='study'>";
+  const size_t from = page.find(begin) + begin.size();
+  const Value data = parse_json(page.substr(from, page.find("</script>", from) - from), "page");
+  const std::vector<Value>& cells = data.find("cells")->items();
+  const auto rows = rows_of(csv_text(analysis));
+  ASSERT_EQ(cells.size(), rows.size());
+  const auto expect_same = [](const Value& figure, const std::string& text, double factor, const std::string& what) {
+    ASSERT_EQ(text.empty(), figure.is_null()) << what;
+    if (text.empty()) return;
+    EXPECT_NEAR(figure.items()[0].as_double(), factor * std::stod(text), 1e-5 * factor * std::stod(text)) << what;
+  };
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Value& cell = cells[i];
+    const auto& row = rows[i];
+    EXPECT_EQ(cell.find("id")->as_string(), row.at("cell"));
+    EXPECT_EQ(cell.find("levels")->items()[0].as_string(), row.at("a"));
+    EXPECT_EQ(cell.find("levels")->items()[1].as_string(), row.at("b"));
+    EXPECT_EQ(std::to_string(cell.find("ranks")->as_int()), row.at("ranks"));
+    const std::vector<Value>& figures = cell.find("figures")->items();
+    ASSERT_EQ(figures.size(), data.find("figures")->items().size());
+    expect_same(figures[0], row.at("valid_loss"), 1, row.at("cell"));
+    expect_same(figures[1], row.at("tgs_padded"), 1, row.at("cell"));
+    expect_same(figures[2], row.at("step_s_median"), 1e3, row.at("cell"));
+    EXPECT_EQ(cell.find("why")->as_string().empty(), row.at("state") == "ok") << row.at("cell");
+    if (row.at("state") != "ok") continue;
+    EXPECT_NEAR(figures[1].items()[1].as_double(), std::stod(row.at("tgs_low")), 1e-5 * std::stod(row.at("tgs_low")));
+    EXPECT_NEAR(figures[1].items()[2].as_double(), std::stod(row.at("tgs_high")), 1e-5 * std::stod(row.at("tgs_high")));
+    EXPECT_EQ(std::to_string(figures[1].items()[3].as_int()), row.at("n"));
+  }
+  EXPECT_EQ(cells[2].find("why")->as_string(), "timeout");
+}
+
 TEST(Report, tables_of_cells_and_of_runs_have_a_column_per_factor) {
   StudyRecord study = planted();
   study.cells[0].runs[0].reason = "with \"quotes\", a comma";
@@ -83,6 +142,28 @@ TEST(Report, the_ranking_is_a_table_that_can_be_pasted) {
   EXPECT_TRUE(latex.starts_with("\\begin{tabular}{"));
   EXPECT_NE(markdown.find("50 %_\\| |"), std::string::npos) << markdown;
   EXPECT_NE(markdown.find("| reference |"), std::string::npos);
+}
+
+TEST(Report, begins_with_the_best_cell_by_how_much_and_how_sure) {
+  StudyRecord study = planted();
+  const auto answer = [&](size_t line) { return answer_of(study, analysis_of(study)).at(line); };
+  const auto expect_in = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect_in(answer(0), "Best by tokens per rank and second: a 0, b 0, ");
+  expect_in(answer(0), "n = 6). It is the reference.");
+  expect_in(answer(1), "All 3 others are shown to be slower; the nearest, a 1, b 0, by -2.");
+  study.cells[0].is_reference = false, study.cells[2].is_reference = true;
+  expect_in(answer(0), "Against the reference, a 0, b 1: +10");
+  expect_in(answer(0), ": faster.");
+  expect_in(html_text(study, analysis_of(study), {}, "none"), "<p class=answer>Best by tokens per rank");
+  expect_in(markdown_text(study, analysis_of(study)), "Best by tokens per rank");
+  study.cells[1] = cell_of("a=1,b=0", {{"a", "1"}, {"b", "0"}}, 0.01, 7);
+  expect_in(answer(1), "Not shown to be worse: 1 of the 3 others: a ");
+  for (CellRecord& cell : study.cells) cell.runs.resize(1);
+  expect_in(answer(0), "too few repeats to say whether that is chance");
+  for (CellRecord& cell : study.cells) cell.runs[0].state = State::timeout;
+  expect_in(answer(0), "No cell has a place");
 }
 
 TEST(Report, figures_beyond_sense_are_words) {

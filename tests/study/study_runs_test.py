@@ -16,15 +16,10 @@ import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from tiny_run import BASE
 from waiting import DEADLINE_S, NO_TIMEOUT, eventually, let_pass, scaled
 
 PROGRAM = os.environ["STUDY_TEST_PROGRAM"]
-BASE = {
-    "train_steps": 4, "threads": 1, "train_batch_size": 4, "checkpoint_policy": False, "save_final": False,
-    "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 64,
-                                        "max_position_embeddings": 16}},
-    "dataset": {"type": "synthetic", "params": {"seq_length": 8}},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 
 
 def check(condition, text):
@@ -194,8 +189,8 @@ def rows_of(study):
         return list(csv.DictReader(file))
 
 
-def grown_and_merged(folder):
-    """A study by its loss, whose outcome is corrected, which grows, and which becomes one with another folder's."""
+def grown(folder):
+    """A study by its loss, whose outcome is corrected and which grows."""
     keys = {"outcome": {"metric": "los", "window": 2, "better": "lower"}, "seed_per_repeat": True, "repeats": 1,
             "factors": {"lr": {"key": "optimizer.params.lr", "levels": [0.001, 0.002]}}}
     study = Study(folder / "a", **keys)
@@ -226,16 +221,57 @@ def grown_and_merged(folder):
     study.run("--grow", code=2, says=["cannot grow", "base: the file's content is another one"])
     (study.folder / "base.json").write_text(json.dumps(BASE))
 
-    other = Study(folder / "b", **{**keys, "outcome": study.keys["outcome"], "seed": 100})
-    other.run()
-    merge = [PROGRAM, "study", "merge", str(study.output), str(other.output), "--into", str(folder / "c")]
+
+def told_by(output):
+    """What the files of a report say of anything but time and memory."""
+    with open(output / "runs.csv", newline="") as file:
+        runs = sorted([row[key] for key in ("cell", "lr", "repeat", "seed", "state", "counts", "loss")]
+                      for row in csv.DictReader(file))
+    lines = (output / "report.md").read_text().splitlines()
+    words = [line.rsplit("|", 3)[0] if line.startswith("|") else line for line in lines]  # without TGS and peak MB
+    return runs, words, json.loads((output / "report.json").read_text())["ranking"]
+
+
+def of_many_pieces(folder):
+    """Stopped by SIGKILL, grown by two repeats and a level, merged with one from another folder: as one that ran in one go."""
+    levels = [0.001, 0.003, 0.002]
+    keys = lambda own: {"outcome": {"metric": "loss", "better": "lower"}, "seed_per_repeat": True,
+                        "factors": {"lr": {"key": "optimizer.params.lr", "levels": own}}}
+    whole = Study(folder / "whole", repeats=4, **keys(levels))
+    whole.run()
+    first = Study(folder / "a", repeats=1, **keys([0.001, 0.002]))
+    with subprocess.Popen(first.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        begun = eventually(lambda: first.events("start"))
+        process.kill()
+    check(begun and len(first.states()) < 2, "it was not killed amid its runs")
+    first.run("--resume")
+    first.keys |= {"repeats": 3, **keys(levels)}
+    first.write()
+    first.run("--grow", says=["the study grows: 1 further cells, 3 repeats"])
+    last = Study(folder / "b", repeats=1, seed=4, **keys(levels))
+    last.run()
+    merge = [PROGRAM, "study", "merge", str(first.output), str(last.output), "--into", str(folder / "c")]
     said = subprocess.run(merge, text=True, capture_output=True)
-    check(said.returncode == 0 and "6 and 3 runs are one study of 3 repeats" in said.stdout, said.stdout + said.stderr)
-    with open(folder / "c/runs.csv", newline="") as file:
-        seeds = sorted(row["seed"] for row in csv.DictReader(file))
-    check(seeds == ["1"] * 3 + ["100"] * 3 + ["2"] * 3, seeds)
+    check(said.returncode == 0 and "9 and 3 runs are one study of 4 repeats" in said.stdout, said.stdout + said.stderr)
+    check(told_by(folder / "c") == told_by(whole.output), f"{told_by(folder / 'c')}\n{told_by(whole.output)}")
     said = subprocess.run(merge, text=True, capture_output=True)
     check(said.returncode == 2 and "nothing is overwritten" in said.stderr, said.stderr)
+
+
+def live(folder):
+    """After its first run the study has a page, which a browser loads again until the study has ended."""
+    study = Study(folder, factors={"live": {"levels": {"a": ENDLESS, "b": ENDLESS}}})
+    page, again = study.output / "report.html", "http-equiv=refresh"
+    end_a_run = lambda cells: eventually(lambda: any(map(ranks_of, cells))) and [
+        os.kill(rank, signal.SIGKILL) for cell in cells for rank in ranks_of(cell)]
+    with subprocess.Popen(study.command("--live"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        check(end_a_run(["live=a", "live=b"]), "no run")
+        check(eventually(lambda: page.exists() or process.poll() is not None), "no page")
+        text = page.read_text()
+        check(end_a_run({"live=a", "live=b"} - {end["cell"] for end in study.events("end")}), "no second run")
+    check(again in text and "The study runs." in text and "1 of 2 runs have ended" in text, text[:2000])
+    check(again not in page.read_text() and "2 of 2 runs have ended" in page.read_text(), "it loads itself for ever")
+    study.run("--live", "--plan", code=2, says=["--live goes with a study's file"])
 
 
 def disturbed(folder):
@@ -344,7 +380,10 @@ def interrupted(folder):
 def bad_input(folder):
     cases = [
         ({"factors": {"zero_optimization.stagee": [0, 1]}}, ["stagee is not an option", 'did you mean "stage"']),
-        ({"factors": {"bogus": ["absent", 1]}}, ["bogus is not a setting"]),
+        ({"factors": {"bogus": ["absent", 1]}}, ["bogus is not a setting", 'factor "bogus", level "1"']),
+        ({"factors": {"seed": [1, 2]}, "set": {"bogus": 1}}, ["is refused: ", '"set"  bogus is not a setting']),
+        ({"factors": {"sharding": {"levels": {"none": {}, "three": {"zero_optimization.stage": 3, "zero_optimization.x": 1}}}}},
+         ['factor "sharding", level "three"', "x is not an option"]),
         ({"factors": {"zero_optimization.stage": [0, "x"]}}, ['level "x"', "expected integer"]),
         ({"factors": {"seed": [1, 2]}, "constraints": [{"not": {"seed": [1, 2]}}]}, ["leave no cell"]),
         ({"rows": [{"set": {"seed": 1}}, {"set": {"seed": 1}}]}, ["two cells have the id"]),
@@ -352,7 +391,7 @@ def bad_input(folder):
     ]
     for number, (keys, says) in enumerate(cases):
         study = Study(folder / str(number), **keys)
-        study.run("--plan", code=2, says=says)
+        check("--set #" not in study.run("--plan", code=2, says=says), "a place that is not in the study's file")
         check(not study.output.exists(), "a plan left a folder")
     slurm = Study(folder / "slurm", factors={"seed": [1, 2]}, dispatch={"slurm": {}})
     ran = subprocess.run(slurm.command(), text=True, capture_output=True, env={**os.environ, "PATH": str(folder)})
@@ -479,7 +518,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         cases = (looks_at_whole_blocks_only, enough_repeats, fraction, plan_and_compare, every_end, too_late, disk_full,
-                 on_a_terminal, killed_and_resumed, grown_and_merged, disturbed, side_by_side, stopped_early, interrupted, bad_input, planned_times, offloaded_cells_need_less)
+                 on_a_terminal, killed_and_resumed, grown, of_many_pieces, live, disturbed, side_by_side, stopped_early, interrupted, bad_input, planned_times, offloaded_cells_need_less)
         cases = [case for case in cases if case.__name__ in (sys.argv[1:] or [case.__name__])]  # those that are named, or all
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
             running = {threads.submit(case, folder / case.__name__): case.__name__ for case in cases}

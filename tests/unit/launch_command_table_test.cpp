@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <stdexcept>
 
 #include "cli/commands.h"
 #include "cli/completion.h"
+#include "cli/examples.h"
 #include "cli/help.h"
 #include "cli/parse.h"
 #include "support/run_program.h"
@@ -64,6 +66,49 @@ TEST(CommandTable, every_command_and_option_has_one_line_of_help) {
       EXPECT_NE(command_help(command).find(option.name), std::string::npos) << command.name << " " << option.name;
     }
   }
+}
+
+TEST(CommandTable, help_has_every_command_in_one_group_and_examples_are_accepted) {
+  std::map<std::string, int> grouped;
+  for (const Group& group : kGroups) {
+    for (const std::string& name : split(group.commands, ' ')) ++grouped[name];
+    EXPECT_NE(program_help().find(example_of(*find_command(group.example))), std::string::npos) << group.title;
+  }
+  for (const Command* command : without_verbs({})) EXPECT_EQ(grouped[std::string(command->name)], 1) << command->name;
+  EXPECT_EQ(grouped.size(), without_verbs({}).size());
+  for (const Example& one : kExamples) EXPECT_NE(find_command(one.command), nullptr) << one.command;
+  for (const Command& command : kCommands) {
+    if (!command.not_yet.empty() || !verbs_of(command).empty()) continue;
+    EXPECT_NE(command_help(command).find("example: " + example_of(command) + "\n"), std::string::npos) << command.name;
+    // As the shell gives the words: one in quotes is a word of its own.
+    Words words;
+    bool quoted = false;
+    for (const std::string& part : split(example_of(command), ' ')) {
+      quoted ? void(words.back() += " " + part) : words.push_back(part);
+      quoted ^= std::count(part.begin(), part.end(), '"') % 2 == 1;
+    }
+    words.erase(words.begin());
+    EXPECT_NO_THROW(parse(words)) << example_of(command);
+    for (const std::string& word : words) {
+      const bool is_ours = word.starts_with("configs/");
+      EXPECT_TRUE(!is_ours || std::filesystem::exists(DRIVETRAIN_SOURCE_DIR "/" + word)) << example_of(command);
+    }
+  }
+}
+
+TEST(CommandTable, errors_have_colour_on_terminals_alone_and_not_with_no_color) {
+  const auto said = [](const std::string& before) {
+    const std::string command = before + " " + test::program() + " train";
+    return test::run_shell("script -qec '" + command + "' /dev/null").output;
+  };
+  const std::string red = "\033[31mdrivetrain: error:\033[0m train: ";
+  EXPECT_NE(said("env -u NO_COLOR TERM=xterm").find(red), std::string::npos) << said("env -u NO_COLOR TERM=xterm");
+  for (const char* plain : {"env NO_COLOR=1 TERM=xterm", "env -u NO_COLOR TERM=dumb"}) {
+    EXPECT_EQ(said(plain).find('\033'), std::string::npos) << plain;
+    EXPECT_NE(said(plain).find("drivetrain: error: train: "), std::string::npos) << said(plain);
+  }
+  EXPECT_EQ(test::run_shell("env -u NO_COLOR " + test::program() + " train 2>&1").output.find('\033'),
+            std::string::npos);
 }
 
 TEST(CommandTable, no_command_has_an_option_twice_and_what_a_row_names_is_there) {

@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
+#include "cli/error_line.h"
 #include "cli/help.h"
 #include "cli/parse.h"
 #include "drivetrain/library.h"
@@ -36,7 +37,7 @@ void fill_standard_descriptors() {
 int printed() {
   std::cout.flush();
   if (std::cout) return 0;
-  std::cerr << "drivetrain: error: cannot write to the standard output: it is full or closed\n";
+  std::cerr << cli::error_line("cannot write to the standard output: it is full or closed");
   return 8;
 }
 
@@ -128,15 +129,15 @@ int main(int argc, char** argv) {
   try {
     return drivetrain::program::run({argv + 1, argv + argc});
   } catch (const drivetrain::program::OutOfMemory& e) {
-    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
+    std::cerr << drivetrain::cli::error_line(e.what());
     return 4;
   } catch (const drivetrain::kit::KitError& e) {
     std::cout.flush();
-    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
+    std::cerr << drivetrain::cli::error_line(e.what());
     return e.code();
   } catch (const drivetrain::UsageError& e) {
     std::cout.flush();
-    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
+    std::cerr << drivetrain::cli::error_line(e.what());
     return 2;
   }
 }

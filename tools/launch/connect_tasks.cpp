@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/rank_variables.h"
+#include "cli/error_line.h"
 #include "launch/hosts_run.h"
 #include "launch/report.h"
 #include "launch/starter_command.h"
@@ -68,7 +69,7 @@ std::string take_slots(const std::vector<Task>& tasks, const std::vector<Host>& 
 
 int HostsRun::fail_to_start(int code, const std::string& text) {
   starter_->end(0);
-  outlets_.err.put("drivetrain: error: launch: " + text + "\n");
+  outlets_.err.put(cli::error_line("launch: " + text, outlets_.err.fd()));
   return code;
 }
 

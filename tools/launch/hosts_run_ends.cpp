@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/error_line.h"
 #include "launch/host_problem.h"
 #include "launch/hosts_run.h"
 #include "launch/meeting.h"
@@ -51,7 +52,7 @@ int HostsRun::report_problems() const {
     if (is_new && wanted_.is_again)
       say(text);
     else if (is_new)
-      outlets_.err.put("drivetrain: error: launch: " + text + "\n");
+      outlets_.err.put(cli::error_line("launch: " + text, outlets_.err.fd()));
     if (code == 0) code = member.problem_code;
     ++count;
   }
@@ -120,7 +121,7 @@ void HostsRun::on_signal(int number) {
 void HostsRun::note_start_problem(const Member& member, const Message& message) {
   if (!own_agent_) return say("on host " + member.connection->name() + ": " + message.text);
   start_problem_ = message.text;
-  outlets_.err.put("drivetrain: error: " + message.text + "\n");
+  outlets_.err.put(cli::error_line(message.text, outlets_.err.fd()));
 }
 
 // Of a rank alone what it has said is its own affair until it ends.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cli/error_line.h"
 #include "launch/batch_script.h"
 #include "launch/dry_run.h"
 #include "launch/meeting.h"
@@ -55,7 +56,7 @@ int launch(const LaunchRequest& request) try {
   const std::string too_few =
       make_room_for_open_files(request.ranks, request.hosts.over_ssh ? request.hosts.hosts.size() : 0);
   if (!too_few.empty()) {
-    write_text(request.err, "drivetrain: error: launch: " + too_few + "\n");
+    write_text(request.err, cli::error_line("launch: " + too_few, request.err));
     return 8;
   }
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a rank leaves behind becomes a child of ours, to be ended
@@ -64,10 +65,10 @@ int launch(const LaunchRequest& request) try {
   const PidFile pid_file(request.save_pid);
   return Restarting(request).run();
 } catch (const HostError& e) {
-  write_text(request.err, std::string("drivetrain: error: launch: this host: ") + e.what() + "\n");
+  write_text(request.err, cli::error_line(std::string("launch: this host: ") + e.what(), request.err));
   return e.code;
 } catch (const std::system_error& e) {
-  write_text(request.err, std::string("drivetrain: error: ") + e.what() + "\n");
+  write_text(request.err, cli::error_line(e.what(), request.err));
   return 8;
 }
 

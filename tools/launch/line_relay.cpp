@@ -4,6 +4,7 @@
 #include <sstream>
 #include <utility>
 
+#include "cli/error_line.h"
 #include "launch/rank_pipe.h"
 
 namespace drivetrain::program {
@@ -50,7 +51,8 @@ std::string LineRelay::take_error() {
   error_passed_ = true;
   std::string text;
   std::istringstream lines(error_);
-  for (std::string line; std::getline(lines, line);) text.append(prefix_).append(line).append("\n");
+  for (std::string line; std::getline(lines, line);)
+    text.append(prefix_).append(cli::with_red_begin(line, to_->fd())).append("\n");
   return text;
 }
 

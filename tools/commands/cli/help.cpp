@@ -5,6 +5,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "cli/commands.h"
+#include "cli/examples.h"
 
 namespace drivetrain::cli {
 namespace {
@@ -82,10 +83,26 @@ std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<O
   return rows;
 }
 
-std::vector<std::pair<std::string, std::string>> command_rows(std::span<const Command> others) {
-  std::vector<std::pair<std::string, std::string>> rows;
-  for (const Command* command : without_verbs(others)) rows.emplace_back(command->name, command->summary);
-  return rows;
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+// Groups share the width of their first column.
+std::string commands_text(std::span<const Command> others) {
+  constexpr size_t kNames = 13;
+  std::string text;
+  const auto add = [&](const std::string& title, const Rows& rows) {
+    text += title + "\n";
+    for (const auto& [name, summary] : rows) text += row(name, std::max(kNames, name.size() + 1), summary);
+    text += "\n";
+  };
+  for (const Group& group : kGroups) {
+    Rows rows;
+    for (const std::string& name : split(group.commands, ' ')) rows.emplace_back(name, find_command(name)->summary);
+    add(std::string(group.title) + ": " + example_of(*find_command(group.example)), rows);
+  }
+  Rows rows;
+  for (const Command& command : others) rows.emplace_back(command.name, command.summary);
+  if (!rows.empty()) add("of somebody else", rows);
+  return text;
 }
 
 // What `launch` takes beside its own: the options of train, and of each benchmark.
@@ -140,8 +157,8 @@ std::string usage_line(const Command& command) {
 }
 
 std::string program_help(std::span<const Command> others) {
-  return std::string(kPurpose) + "\n\nusage: drivetrain COMMAND [OPTION]...\n\n" + list_text(command_rows(others)) +
-         "\n  drivetrain help COMMAND    options of one command; also drivetrain COMMAND --help\n"
+  return std::string(kPurpose) + "\n\nusage: drivetrain COMMAND [OPTION]...\n\n" + commands_text(others) +
+         "  drivetrain help COMMAND    options of one command, and an example; also drivetrain COMMAND --help\n"
          "  drivetrain --version       the releases of drivetrain and LibTorch\n\n" +
          wrapped("Environment: " + environment_text(), "  ") + "\n" +
          wrapped("Exit codes: " + exit_codes_text(), "  ") + "\n";
@@ -156,6 +173,8 @@ std::string command_help(const Command& command) {
     return text + "\n" + list_text(rows) + "\n  drivetrain help " + name + " " + rows.front().first +
            "    options of `" + name + " " + rows.front().first + "`\n";
   }
+  // A command of somebody else is not in the table.
+  if (find_command(command.name)) text += "example: " + example_of(command) + "\n";
   if (!command.options.empty()) text += "\n" + list_text(option_rows({command.options.begin(), command.options.end()}));
   return command.name == "launch" ? text + lent_options() : text;
 }

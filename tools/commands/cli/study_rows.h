@@ -16,6 +16,8 @@ inline constexpr Option kStudy[] = {
     {.name = "--resume", .help = "go on with the study that has begun in its folder"},
     {.name = "--grow",
      .help = "the same with more repeats, levels or rows, or another outcome: everything that ran is kept"},
+    {.name = "--live",
+     .help = "report.html after every run too, as a page that loads itself again until the study ends"},
     {.name = "--reference",
      .value = "CELL",
      .help = "with report: compare all cells with this one",

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "base/printable.h"
+#include "cli/error_line.h"
 #include "config_tools/config_commands.h"
 #include "report/facts.h"
 #include "report/plan_text.h"
@@ -18,7 +19,7 @@ void print_accepted(const CheckedConfig& checked) {
 
 void print_refused(const CheckedConfig& checked) {
   std::cerr << printable(concat(checked.path, ": is refused\n", checked.refusal, "\n"));
-  for (const std::string& note : notes_of(checked)) std::cerr << printable("note: " + note) << "\n";
+  for (const std::string& note : notes_of(checked)) std::cerr << cli::note_line(note);
 }
 
 Value place_value(const Position& where) {
@@ -83,7 +84,7 @@ int check_command(const cli::Arguments& arguments) {
 int resolve_command(const cli::Arguments& arguments) {
   const CheckedConfig checked = check_config(config_request(arguments.plain().front(), arguments));
   checked.throw_if_refused();
-  for (const std::string& note : notes_of(checked)) std::cerr << printable("note: " + note) << "\n";
+  for (const std::string& note : notes_of(checked)) std::cerr << cli::note_line(note);
   std::cout << printable_json(resolved_value(*checked.run, *checked.registry).to_json(2)) << "\n";
   return 0;
 }

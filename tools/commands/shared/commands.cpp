@@ -7,6 +7,7 @@
 
 #include "base/printable.h"
 #include "base/suggest.h"
+#include "cli/error_line.h"
 #include "contract/device_runtime.h"
 
 namespace drivetrain {
@@ -73,7 +74,7 @@ LogSettings console_settings(int64_t rank) {
   settings.rank = rank;
   settings.level = level_of(environment("DRIVETRAIN_LOG"));
   settings.terminal = isatty(STDOUT_FILENO) != 0;
-  settings.colour = settings.terminal && environment("NO_COLOR").empty();
+  settings.colour = cli::has_colour(STDERR_FILENO);  // of warnings and errors, which go there
   return settings;
 }
 

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <string>
 
-#include "base/printable.h"
+#include "cli/error_line.h"
 #include "plugin_calls/situations.h"
 
 namespace drivetrain {
@@ -21,7 +21,7 @@ int run_one(const cli::Arguments& arguments, std::initializer_list<LibraryComman
 int report(int code, const std::string& message) {
   std::cout.flush();
   // one write: ranks may share a terminal
-  std::cerr << concat("drivetrain: error: ", printable(message), "\n") << std::flush;
+  std::cerr << cli::error_line(message) << std::flush;
   return code;
 }
 

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "base/printable.h"
+#include "cli/error_line.h"
 #include "config_files/layers.h"
 #include "config_files/load.h"
 #include "shared/commands.h"
@@ -57,7 +58,7 @@ void end_for_hook(const TrainRequest& request, const std::string& call) {
                                   "needs so long, raise hook_timeout_s");
   note_in_file(*request.setup.log, "error: " + text);
   std::cout.flush();
-  std::cerr << printable("drivetrain: error: " + text + "\n") << std::flush;
+  std::cerr << cli::error_line(text) << std::flush;
   _exit(static_cast<int>(ErrorCode::plugin));
 }
 

@@ -1,10 +1,13 @@
 // `drivetrain plan`: memory and time of a run on a machine, before it; the fastest way that fits; published tables.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
+#include "cli/error_line.h"
 #include "planner/forecast.h"
 #include "planner/plan_tables.h"
 #include "planner/search.h"
@@ -38,7 +41,7 @@ std::vector<std::string> all_notes(const CheckedConfig& checked) {
 // On stderr, as far as `shown` has it not.
 void show_notes(const CheckedConfig& checked, const std::vector<std::string>& shown) {
   for (const std::string& note : all_notes(checked))
-    if (std::find(shown.begin(), shown.end(), note) == shown.end()) std::cerr << printable("note: " + note) << "\n";
+    if (std::find(shown.begin(), shown.end(), note) == shown.end()) std::cerr << cli::note_line(note);
 }
 
 int print_json(Value value, const CheckedConfig& checked) {
@@ -48,6 +51,13 @@ int print_json(Value value, const CheckedConfig& checked) {
   return print(printable_json(value.to_json(2)) + "\n");
 }
 
+// One line of a terminal, which goes when the search has ended.
+void show_progress(size_t tried, size_t all) {
+  if (!isatty(STDERR_FILENO)) return;
+  std::cerr << (tried == all ? std::string("\r\033[K") : concat("\rplanned ", tried, " of ", all, " mixes"))
+            << std::flush;
+}
+
 int plan_search(const CheckedConfig& base, const Hardware& hardware, const cli::Arguments& arguments) {
   const RunPlan& plan = base.run->plan;
   const std::string file = arguments.text("--space");
@@ -55,9 +65,9 @@ int plan_search(const CheckedConfig& base, const Hardware& hardware, const cli::
       search_space(file.empty() ? parse_json(kSearch, "configs/planner/search.json") : read_json_file(file),
                    plan.run.world_size, hardware.ranks_per_host, plan.model.mixture.experts);
   const RankSetup setup = setup_of_plan(plan.run.world_size);
-  const SearchResult result =
-      search(space, base.config, plan.batch.train_batch_size, plan.run.world_size, hardware,
-             [&](const Value& config) { return plan_config(config, base.path, *base.registry, setup); });
+  const SearchResult result = search(
+      space, base.config, plan.batch.train_batch_size, plan.run.world_size, hardware,
+      [&](const Value& config) { return plan_config(config, base.path, *base.registry, setup); }, show_progress);
   if (arguments.has("--json")) return print_json(search_value(result, hardware), base);
   show_notes(base, {});
   return print(printable(search_text(result)));

@@ -29,10 +29,12 @@ Value candidate_value(const std::vector<std::string>& factors, const Candidate& 
 }  // namespace
 
 SearchResult search(const SearchSpace& space, const Value& config, int64_t train_batch_size, int64_t ranks,
-                    const Hardware& hardware, const PlanOne& plan) {
+                    const Hardware& hardware, const PlanOne& plan, const Told& told) {
   SearchResult result;
   for (const SearchFactor& factor : space.factors) result.factors.push_back(factor.name);
-  for (const std::vector<size_t>& mix : mixes_of(space, ranks)) {
+  const std::vector<std::vector<size_t>> mixes = mixes_of(space, ranks);
+  for (const std::vector<size_t>& mix : mixes) {
+    if (told) told(result.tried, mixes.size());
     ++result.tried;
     Candidate candidate;
     for (size_t f = 0; f < mix.size(); ++f) candidate.levels.push_back(level_text(space.factors[f].levels[mix[f]]));
@@ -43,8 +45,9 @@ SearchResult search(const SearchSpace& space, const Value& config, int64_t train
       if (result.refused++ == 0) result.refusal = mix_text(result.factors, candidate) + ": " + first_line(e.what());
       continue;
     }
-    (candidate.forecast.memory.fits() ? result.fits : result.too_large).push_back(std::move(candidate));
+    add_candidate(result, std::move(candidate), hardware);
   }
+  if (told) told(result.tried, mixes.size());
   // Equal times: the one that needs less memory, then the one that was tried first.
   std::stable_sort(result.fits.begin(), result.fits.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.forecast.time.seconds, a.forecast.memory.gib) <
@@ -54,6 +57,13 @@ SearchResult search(const SearchSpace& space, const Value& config, int64_t train
     return a.forecast.memory.gib < b.forecast.memory.gib;
   });
   return result;
+}
+
+void add_candidate(SearchResult& result, Candidate candidate, const Hardware& hardware) {
+  if (!result.plans.insert(forecast_value(candidate.forecast, hardware).to_json()).second)
+    ++result.same;
+  else
+    (candidate.forecast.memory.fits() ? result.fits : result.too_large).push_back(std::move(candidate));
 }
 
 std::string why_slower(const StepTime& best, const StepTime& other) {
@@ -74,7 +84,8 @@ std::string why_slower(const StepTime& best, const StepTime& other) {
 std::string search_text(const SearchResult& result) {
   std::string text =
       concat(result.tried, " candidates: ", result.fits.size(), " fit, ", result.too_large.size(), " do not, ",
-             result.refused, " are refused", result.refused > 0 ? " (the first: " + result.refusal + ")" : "", "\n");
+             result.refused, " are refused", result.refused > 0 ? " (the first: " + result.refusal + ")" : "",
+             result.same > 0 ? concat(", ", result.same, " are planned as one of these and left out") : "", "\n");
   if (result.fits.empty()) {
     if (result.too_large.empty()) return text + "nothing that the run accepts was found\n";
     const Candidate& nearest = result.too_large.front();
@@ -105,6 +116,7 @@ Value search_value(const SearchResult& result, const Hardware& hardware) {
   }
   Value value = Value::object();
   value.set("tried", static_cast<int64_t>(result.tried)), value.set("refused", static_cast<int64_t>(result.refused));
+  value.set("same", static_cast<int64_t>(result.same));
   value.set("too_large", static_cast<int64_t>(result.too_large.size()));
   value.set("first_refusal", result.refused > 0 ? Value(result.refusal) : Value());
   value.set("fits", std::move(list));

@@ -32,6 +32,25 @@ bool is_about_the_key(const std::string& refusal) {
          refusal.find(": expected ") != std::string::npos;
 }
 
+std::string level_place(const Factor& factor, const Level& level) {
+  return concat("factor \"", shown(factor.name), "\", level \"", shown(level.name), "\"");
+}
+
+// What the program calls "--set #3" stands in the study's file somewhere.
+std::string with_places(std::string refusal, const std::vector<std::string>& places) {
+  const std::string begin = "--set #";
+  for (size_t at = 0; (at = refusal.find(begin, at)) != std::string::npos;) {
+    const size_t from = at + begin.size();
+    const size_t end = std::min(refusal.find_first_not_of("0123456789", from), refusal.size());
+    const size_t number = end > from && end - from < 6 ? std::stoul(refusal.substr(from, end - from)) : 0;
+    if (number == 0 || number > places.size())
+      at = end;
+    else
+      refusal.replace(at, end - at, places[number - 1]), at += places[number - 1].size();
+  }
+  return refusal;
+}
+
 }  // namespace
 
 double CellPlan::planned_bytes() const {
@@ -54,10 +73,21 @@ int64_t CellPlan::steps() const {
   return value && value->is_number() ? value->as_int() : 0;
 }
 
+// A cell has each key once (design.cpp).
+std::string Planner::place_of(const Cell& cell, const std::string& key) const {
+  for (size_t f = 0; f < study_.factors.size(); ++f) {
+    const int own = f < cell.levels.size() ? cell.levels[f] : -1;
+    const Level& level = study_.factors[f].levels[static_cast<size_t>(own >= 0 ? own : study_.reference[f])];
+    for (const Change& change : level.changes)
+      if (change.key == key) return level_place(study_.factors[f], level);
+  }
+  return concat("row ", shown(cell.id));
+}
+
 CellPlan Planner::launch_of(const Cell& cell) const {
   CellPlan plan;
   plan.world_size = study_.world_size, plan.hosts = study_.hosts, plan.environment = study_.environment;
-  const auto add = [&](const Change& change) {
+  const auto add = [&](const Change& change, const std::string& place) {
     const std::string value = change.value ? change.value->to_json() : "null";
     const bool text = change.value && change.value->is_string();
     if (change.key == "world_size")
@@ -67,10 +97,10 @@ CellPlan Planner::launch_of(const Cell& cell) const {
     else if (change.key.starts_with("environment.") && change.value)
       plan.environment.push_back(change.key.substr(12) + "=" + (text ? change.value->as_string() : value));
     else if (!change.key.starts_with("environment."))
-      plan.sets.push_back(change.key + "=" + value);
+      plan.sets.push_back(change.key + "=" + value), plan.places.push_back(place);
   };
-  for (const Change& change : study_.set) add(change);
-  for (const Change& change : cell.changes) add(change);
+  for (const Change& change : study_.set) add(change, "\"set\"");
+  for (const Change& change : cell.changes) add(change, place_of(cell, change.key));
   return plan;
 }
 
@@ -94,10 +124,11 @@ void Planner::keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) 
                           "sequences of ", seq_length, " on ", plan.world_size);
   plan.sets.push_back(concat("train_batch_size=", batch));
   if (!has_accumulation) plan.sets.push_back("gradient_accumulation_steps=null");
-  if (has_micro) return;
-  plan.sets.push_back(has_accumulation
-                          ? "train_micro_batch_size_per_gpu=null"
-                          : concat("train_micro_batch_size_per_gpu=", reference.batch("micro_batch_size")));
+  if (!has_micro)
+    plan.sets.push_back(has_accumulation
+                            ? "train_micro_batch_size_per_gpu=null"
+                            : concat("train_micro_batch_size_per_gpu=", reference.batch("micro_batch_size")));
+  plan.places.resize(plan.sets.size(), "\"keep\"");
 }
 
 void Planner::ask(CellPlan& plan) const {
@@ -110,6 +141,8 @@ void Planner::ask(CellPlan& plan) const {
   start.command = {"drivetrain", "train", base_, "--plan", "--json"};
   for (const std::string& set : plan.sets) start.command.insert(start.command.end(), {"--set", set});
   plan.plan = questions_.answer(start, plan.refusal).value_or(Value());
+  plan.wrong_key = is_about_the_key(plan.refusal);
+  plan.refusal = with_places(plan.refusal, plan.places);
   if (const Value* const config = plan.plan.find("config")) {
     plan.resolved = *config;
     plan.resolved.erase("output_dir");
@@ -151,16 +184,12 @@ void Planner::check_levels(const std::vector<Cell>& cells, const std::vector<Cel
       bool any_gets_on = false;
       for (size_t i = 0; i < plans.size(); ++i) {
         if (cells[i].levels[f] != static_cast<int>(level)) continue;
-        const bool about_key = is_about_the_key(plans[i].refusal);
+        const bool about_key = plans[i].wrong_key;
         any_gets_on |= !about_key;
-        const std::string& name = study_.factors[f].levels[level].changes.empty()
-                                      ? std::string()
-                                      : study_.factors[f].levels[level].changes.front().key;
-        if (about_key && plans[i].refusal.find(name.substr(0, name.find('.'))) != std::string::npos) wrong = &plans[i];
+        const std::string place = level_place(study_.factors[f], study_.factors[f].levels[level]);
+        if (about_key && plans[i].refusal.find(place) != std::string::npos) wrong = &plans[i];
       }
-      if (wrong && !any_gets_on)
-        throw fail(ErrorCode::config, study_.path, ": factor \"", study_.factors[f].name, "\", level \"",
-                   study_.factors[f].levels[level].name, "\": ", wrong->refusal);
+      if (wrong && !any_gets_on) throw fail(ErrorCode::config, study_.path, ": ", wrong->refusal);
     }
 }
 

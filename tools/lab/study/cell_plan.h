@@ -15,6 +15,8 @@ struct CellPlan {
   std::string hosts;
   std::vector<std::string> environment;  // NAME=VALUE
   std::vector<std::string> sets;         // KEY=VALUE of --set
+  std::vector<std::string> places;       // of these in the study's file: "factor \"lr\", level \"0.1\""
+  bool wrong_key = false;                // the refusal is of a key that there is not, or that takes no such value
   Value plan, resolved;                  // null where it is refused, or where the plan came from a ledger
   std::string config;                    // hash of the resolved config and of what the launch adds
   double step_s = 0;                     // planned seconds of a step; 0: not known (cell_time.h)
@@ -40,6 +42,7 @@ class Planner {
  private:
   CellPlan plan_one(const Cell& cell, const CellPlan* reference) const;
   void plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const;
+  std::string place_of(const Cell& cell, const std::string& key) const;
   CellPlan launch_of(const Cell& cell) const;
   void keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const;
   void ask(CellPlan& plan) const;

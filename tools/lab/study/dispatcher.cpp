@@ -169,6 +169,7 @@ void Dispatcher::settle(const Turn& turn, Value line, const CellEnd& end, std::d
   else
     --left_, all_.progress.ended(turn.cell, state_called(line.find("state")->as_string()));
   tell(line, turn, end.wall_s);
+  if (all_.after_run) all_.after_run();
   if (all_.design.cells[turn.cell].is_reference && !problem_) try {
       check_has_outcomes(line, all_.study.outcomes, all_.study.path);
     } catch (const Error&) {

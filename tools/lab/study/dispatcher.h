@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,8 +34,9 @@ struct Dispatched {
   Ledger& ledger;
   std::vector<Value>& lines;  // of the ledger
   Progress& progress;
-  std::vector<Slot> slots;      // at least one
-  SlurmQueue* slurm = nullptr;  // where runs are tasks of array jobs; null: this host runs them
+  std::vector<Slot> slots;               // at least one
+  SlurmQueue* slurm = nullptr;           // where runs are tasks of array jobs; null: this host runs them
+  std::function<void()> after_run = {};  // when the ledger has its end; it may be empty
 };
 
 class Dispatcher {

@@ -10,10 +10,14 @@ namespace drivetrain::study {
 
 // Writes all files into the study's folder. Throws Error(io) if one cannot be written.
 void write_report(const StudyRecord& study);
+// report.html alone, without charts, of a study that runs: a browser loads it again and again.
+void write_live_page(const StudyRecord& study);
 
 // Parts of it.
 std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis);  // in words
-std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& analysis);       // of these, without places
+// report_answer.cpp: which cell is best, by how much, how sure.
+std::vector<std::string> answer_of(const StudyRecord& study, const Analysis& analysis);
+std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& analysis);  // of these, without places
 // report_slots.cpp; "" where runs had the host to themselves.
 std::string slots_text(const StudyRecord& study);  // a sentence
 std::string slots_html(const StudyRecord& study);  // what ran beside what
@@ -44,7 +48,7 @@ struct Chart {
   std::string name, title, svg;  // "speed": the file speed.svg
 };
 std::string html_text(const StudyRecord& study, const Analysis& analysis, const std::vector<Chart>& charts,
-                      const std::string& no_charts);
+                      const std::string& no_charts, bool live = false);
 // Drawn by gnuplot; `why_not`: why there are none.
 std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis, std::string& why_not);
 

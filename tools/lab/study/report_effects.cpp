@@ -21,7 +21,8 @@ bool any_alias(const std::vector<Effect>& effects) {
 std::string html_table(const char* title, const std::string& by, const std::vector<Effect>& effects) {
   if (effects.empty()) return "";
   const bool aliases = any_alias(effects), pairs = effects.front().pairs > 0;
-  std::string text = std::string("<h2>") + title + "</h2><table><tr><th></th><th class=n>" + escaped(by) +
+  std::string text = std::string("<h2>") + title + "</h2><div class=wide><table><tr><th></th><th class=n>" +
+                     escaped(by) +
                      "</th><th class=n>95 % interval</th>"
                      "<th class=n>p, Holm</th>" +
                      (pairs ? "<th class=n>pairs of cells</th>" : "") + "<th class=n>repeats</th>" +
@@ -31,7 +32,7 @@ std::string html_table(const char* title, const std::string& by, const std::vect
     text += numeric(e.p_holm ? formatted("%.2g", *e.p_holm) : "") + (pairs ? numeric(concat(e.pairs)) : "");
     text += numeric(concat(e.n)) + (aliases ? "<td>" + escaped(join(e.aliases)) + "</td>" : "") + "</tr>";
   }
-  return text + "</table>";
+  return text + "</table></div>";
 }
 
 std::string markdown_table(const char* title, const std::string& by, const std::vector<Effect>& effects) {

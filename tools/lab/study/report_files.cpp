@@ -153,6 +153,7 @@ std::string json_text(const StudyRecord& study, const Analysis& analysis) {
   value.set("name", study.name), value.set("began", study.began), value.set("environment", study.environment);
   value.set("study", study.study), value.set("noise_floor", optional(analysis.noise_floor));
   value.set("ranked_by", ranked_by(analysis)), value.set("noise_alarm", analysis.noise_alarm);
+  value.set("answer", texts(answer_of(study, analysis)));
   value.set("noise", optional(analysis.noise)), value.set("ranking", ranking),
       value.set("in_words", texts(ranking_lines(study, analysis))), value.set("cells", cells);
   value.set("effects", effects_value(analysis.effects)),
@@ -163,7 +164,8 @@ std::string json_text(const StudyRecord& study, const Analysis& analysis) {
 }
 
 std::string markdown_text(const StudyRecord& study, const Analysis& analysis) {
-  std::string text = "# " + study.name + "\n\n" + markdown_of(ranking_table(study, analysis)) + "\n";
+  std::string text = "# " + study.name + "\n\n" + join(answer_of(study, analysis), " ") + "\n\n" +
+                     markdown_of(ranking_table(study, analysis)) + "\n";
   for (const std::string& line : notes_of(study, analysis)) text += "- " + line + "\n";
   text += effects_markdown(study, analysis);
   text += "\n" + repeats_text(study) + " Differences are paired by repeat; p after Holm's correction over all cells. " +
@@ -185,6 +187,11 @@ void write_report(const StudyRecord& study) {
   write_file(study.folder + "/report.md", markdown_text(study, analysis));
   for (const Chart& chart : charts) write_file(study.folder + "/" + chart.name + ".svg", chart.svg);
   write_file(study.folder + "/report.html", html_text(study, analysis, charts, why_not));
+}
+
+void write_live_page(const StudyRecord& study) {
+  const std::string page = html_text(study, analysis_of(study), {}, "they are drawn when the study ends", true);
+  write_file(study.folder + "/report.html", page);
 }
 
 }  // namespace drivetrain::study

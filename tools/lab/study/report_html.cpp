@@ -20,7 +20,7 @@ h1{font-size:1.5rem;margin-bottom:0} h2{font-size:1.15rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-size:.87rem} .wide{overflow-x:auto}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--soft);vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradient(45deg,transparent 0 6px,var(--soft) 6px 12px)}
+.paper{display:none} .answer{font-size:1.05rem;margin:.4rem 0} tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradient(45deg,transparent 0 6px,var(--soft) 6px 12px)}
 code{font:.8rem ui-monospace,monospace;overflow-wrap:anywhere} tr.how td{padding-top:0;opacity:.75}
 .faster{color:var(--good)} .slower,.failed{color:var(--bad)} figure{margin:1rem 0} svg{width:100%;height:auto} li{margin:.2rem 0}
 tr.main td{border-bottom:0} td.s{white-space:nowrap}
@@ -35,9 +35,11 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
- .filter,#tools h2{display:none} .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid}
+ .filter,#tools h2,.many .detail{display:none} .many .paper{display:block} .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid}
  .charts h2,.charts figure{margin:1mm 0} .facets{grid-template-columns:repeat(3,1fr)} h2{margin-top:3mm} li{margin:0}}
 )css";
+
+constexpr size_t kMostPrinted = 16;  // cells, of which paper has all tables
 
 // What the script finds the rows of a cell by.
 std::string of_cell(const CellRecord& cell) { return " data-c=\"" + escaped(cell.id) + "\""; }
@@ -189,10 +191,14 @@ std::string environment_block(const StudyRecord& study) {
 }  // namespace
 
 std::string html_text(const StudyRecord& study, const Analysis& analysis, const std::vector<Chart>& charts,
-                      const std::string& no_charts) {
+                      const std::string& no_charts, bool live) {
   std::string page =
-      "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>" +
-      escaped(study.name) + "</title><style>" + kStyle + "</style>\n<h1>" + escaped(study.name) + "</h1>\n";
+      "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>" +
+      std::string(live ? "<meta http-equiv=refresh content=5>" : "") + "<title>" + escaped(study.name) +
+      "</title><style>" + kStyle + "</style>\n<body" + (analysis.cells.size() > kMostPrinted ? " class=many" : "") +
+      "><h1>" + escaped(study.name) + "</h1>\n";
+  if (live) page += "<p><b>The study runs.</b> This page loads itself again every 5 seconds until it has ended.</p>\n";
+  for (const std::string& line : answer_of(study, analysis)) page += "<p class=answer>" + escaped(line) + "</p>\n";
   page += concat("<p>", repeats_text(study), " ", escaped(rule_text(study.warmup)),
                  study.trim > 0
                      ? formatted(" Of the repeats' differences %g %% at each end are set aside.", 100 * study.trim)
@@ -213,7 +219,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
     page +=
         "<p>Bars: means of runs with their 95 % intervals; dots: every run; crosses with words: cells that have none. "
         "Curves: means of repeats, with all of them in the band.</p>\n";
-  page += "<h2>Cells</h2>" +
+  page += "<p class=paper>On paper without the tables of all cells: the page on a screen and report.csv have them.</p>";
+  page += "<div class=detail><h2>Cells</h2>" +
           begin_table(
               "<th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % interval</th><th "
               "class=n>variation</th>"
@@ -229,8 +236,9 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
               "ms</th>"
               "<th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th>",
               figures) +
-          "\n" + time_table(study, analysis) + memory_table(study, analysis) + tflops_table(study, analysis);
-  page += effects_html(study, analysis) + slots_html(study);
+          "\n" + time_table(study, analysis) + memory_table(study, analysis) + tflops_table(study, analysis) +
+          slots_html(study) + "</div>\n";
+  page += effects_html(study, analysis);
   return page + environment_block(study) + page_data(study, analysis) + page_script() + "</html>\n";
 }
 

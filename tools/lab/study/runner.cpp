@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -76,7 +78,8 @@ class Runner {
                            .lines = lines_,
                            .progress = progress_,
                            .slots = slots_,
-                           .slurm = slurm ? &*slurm : nullptr});
+                           .slurm = slurm ? &*slurm : nullptr,
+                           .after_run = request_.live ? [this] { show_live(); } : std::function<void()>()});
     dispatcher.run();
     write_report(records_of(read_ledger(study_.output_dir), study_.output_dir));
     say("report: " + study_.output_dir + "/report.html");
@@ -86,6 +89,14 @@ class Runner {
 
  private:
   void say(const std::string& text) { progress_.line(text); }
+
+  // Where a page takes long to make, runs wait for it in a twentieth of the time at most.
+  void show_live() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_page_) return;
+    write_live_page(records_of(lines_, study_.output_dir));
+    next_page_ = now + 20 * (std::chrono::steady_clock::now() - now);
+  }
 
   void begin() {
     if (ledger_->cut_line() > 0)
@@ -174,6 +185,7 @@ class Runner {
   Ledger* ledger_ = nullptr;
   Value head_;
   bool grows_ = false;
+  std::chrono::steady_clock::time_point next_page_{};
   Progress progress_;
 };
 

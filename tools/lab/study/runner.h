@@ -11,6 +11,7 @@ struct RunRequest {
   std::string program;        // the path of `drivetrain`
   std::string hardware = {};  // for planned times, instead of the study's own
   bool plan_only = false, resume = false, grow = false, json = false;
+  bool live = false;  // a page of the report after every run
 };
 
 // The exit code: 0, or 130 or 143 where a signal ended it before its last run. Throws Error.

@@ -6,6 +6,7 @@
 #include <drivetrain/error.h>
 
 #include "base/printable.h"
+#include "cli/error_line.h"
 #include "study/compare.h"
 #include "study/merge.h"
 #include "study/records.h"
@@ -56,7 +57,11 @@ int report(const cli::Arguments& arguments) {
 }
 
 int run(const cli::Arguments& arguments) {
-  if (arguments.plain().front() == "report") return report(arguments);
+  const std::string& first = arguments.plain().front();
+  if (arguments.has("--live") &&
+      (first == "report" || first == "merge" || first == "compare" || first == "task" || arguments.has("--plan")))
+    throw fail(ErrorCode::config, "study: --live goes with a study's file, and not with --plan: nothing else runs");
+  if (first == "report") return report(arguments);
   if (arguments.has("--reference")) throw fail(ErrorCode::config, "study: --reference goes with report");
   if (arguments.plain().front() == "merge") return merge(arguments);
   if (arguments.has("--into")) throw fail(ErrorCode::config, "study: --into goes with merge");
@@ -69,7 +74,7 @@ int run(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config, "study: --any-environment goes with compare, and --json with --plan or compare");
   RunRequest request{.program = std::filesystem::read_symlink("/proc/self/exe").string()};
   request.plan_only = arguments.has("--plan"), request.resume = arguments.has("--resume");
-  request.grow = arguments.has("--grow");
+  request.grow = arguments.has("--grow"), request.live = arguments.has("--live");
   request.json = arguments.has("--json");
   if (arguments.has("--hardware")) request.hardware = arguments.text("--hardware");
   return run_study(read_study(arguments.plain().front()), request);
@@ -81,11 +86,11 @@ int study_command(const cli::Arguments& arguments) try {
   const int code = run(arguments);
   std::cout.flush();
   if (std::cout) return code;
-  std::cerr << "drivetrain: error: cannot write to the standard output: it is full or closed\n";
+  std::cerr << cli::error_line("cannot write to the standard output: it is full or closed");
   return static_cast<int>(ErrorCode::io);
 } catch (const Error& e) {
   std::cout.flush();
-  std::cerr << printable(std::string("drivetrain: error: ") + e.what() + "\n");
+  std::cerr << cli::error_line(e.what());
   return static_cast<int>(e.code());
 }
 

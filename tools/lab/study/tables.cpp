@@ -128,8 +128,12 @@ std::string html_of(const Table& table) {
   constexpr size_t kWords = 24;  // characters: what is longer are words, which may take several lines
   const auto fields_of = [&](const Columns& fields, const std::string& tag) {
     std::string text;
-    for (size_t i = 0; i < fields.size(); ++i)
-      text += "<" + tag +
+    // Words behind which there is nothing take all of the row: no column is as wide as they are.
+    size_t last = fields.size();
+    while (last > 0 && fields[last - 1].empty()) --last;
+    const bool words = tag == "td" && last > 0 && fields[last - 1].size() > kWords;
+    for (size_t i = 0; i < (words ? last : fields.size()); ++i)
+      text += "<" + tag + (words && i + 1 == last ? concat(" colspan=", fields.size() - i) : "") +
               (tag == "td" && fields[i].size() > kWords ? ">"
                : i < table.texts                        ? " class=s>"
                                                         : " class=n>") +

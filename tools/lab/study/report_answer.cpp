@@ -1,0 +1,83 @@
+// What a reader asks first: which cell is best, by how much, and how sure that is.
+#include <algorithm>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
+
+#include "study/report.h"
+
+namespace drivetrain::study {
+namespace {
+
+constexpr size_t kMostNamed = 4;
+
+// "+4.2 % (95 % interval +1.1 % to +7.4 %, p 0.02)"
+std::string difference_in_words(const Comparison& c) {
+  std::string text = change_text(c.change, c.scale), more;
+  if (c.interval) more = "95 % interval " + interval_text(*c.interval, c.scale, c.n);
+  if (c.paired_holm) more += formatted(more.empty() ? "p %.2g" : ", p %.2g", *c.paired_holm);
+  return more.empty() ? text : text + " (" + more + ")";
+}
+
+std::string best_text(const StudyRecord& study, const Analysis& analysis, const CellResult& best,
+                      const CellResult& reference) {
+  const Summary& summary = best.summary();
+  std::string text = concat("Best by ", ranked_by(analysis), ": ", label_of(*best.cell, study), ", ",
+                            value_text(analysis, summary.mean), " (");
+  if (summary.confidence && analysis.scale == Scale::ratio)
+    text += formatted("95 %% interval %s to %s, ", value_text(analysis, summary.confidence->low).c_str(),
+                      value_text(analysis, summary.confidence->high).c_str());
+  text += concat("n = ", summary.n, ").");
+  if (best.cell->is_reference) return text + " It is the reference.";
+  const Comparison& c = best.compared();
+  return text + " Against the reference, " + label_of(*reference.cell, study) + ": " + difference_in_words(c) + ": " +
+         (c.verdict == Verdict::untested ? "too few repeats to say whether that is chance"
+                                         : verdict_text(c.verdict, analysis.outcomes.empty())) +
+         ".";
+}
+
+// How the others stand to the best one, which the same runs have chosen.
+std::string others_text(const StudyRecord& study, const Analysis& analysis) {
+  const CellResult& best = analysis.cells[analysis.ranking.front()];
+  std::vector<Comparison> all(analysis.ranking.size());
+  std::vector<Comparison*> tested;
+  for (size_t i = 1; i < all.size(); ++i) {
+    const CellResult& other = analysis.cells[analysis.ranking[i]];
+    all[i] =
+        compared(other.values(), other.value_blocks(), best.values(), best.value_blocks(), study.trim, analysis.scale);
+    tested.push_back(&all[i]);
+  }
+  correct(tested, is_higher_better(analysis));
+  std::vector<std::string> alike;
+  size_t worse = 0;
+  for (size_t i = 1; i < all.size(); ++i)
+    if (all[i].verdict == Verdict::worse)
+      ++worse;
+    else
+      alike.push_back(label_of(*analysis.cells[analysis.ranking[i]].cell, study) + " (" +
+                      change_text(all[i].change, all[i].scale) + ")");
+  if (alike.empty())
+    return concat(worse == 1 ? "The other one is" : concat("All ", worse, " others are"), " shown to be ",
+                  verdict_text(Verdict::worse, analysis.outcomes.empty()), "; the nearest, ",
+                  label_of(*analysis.cells[analysis.ranking[1]].cell, study), ", by ", difference_in_words(all[1]),
+                  ".");
+  const size_t more = alike.size() > kMostNamed ? alike.size() - kMostNamed : 0;
+  const size_t count = alike.size();
+  alike.resize(count - more);
+  return concat("Not shown to be worse: ", count, " of the ", worse + count, " others: ", join(alike, "; "),
+                more > 0 ? concat(" and ", more, " more") : "", ".");
+}
+
+}  // namespace
+
+std::vector<std::string> answer_of(const StudyRecord& study, const Analysis& analysis) {
+  if (analysis.ranking.empty()) return {"No cell has a place: see below what ended them."};
+  const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
+                                      [](const CellResult& r) { return r.cell->is_reference; });
+  std::vector<std::string> lines = {best_text(study, analysis, analysis.cells[analysis.ranking.front()], *reference)};
+  if (analysis.ranking.size() > 1) lines.push_back(others_text(study, analysis));
+  if (analysis.noise_alarm) lines.push_back("Read none of this before the alarm below.");
+  return lines;
+}
+
+}  // namespace drivetrain::study
