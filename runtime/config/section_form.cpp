@@ -5,7 +5,6 @@
 #include <drivetrain/error.h>
 
 #include "base/printable.h"
-#include "base/suggest.h"
 #include "base/value_error.h"
 
 namespace drivetrain {
@@ -82,21 +81,6 @@ SectionForm read_section_form(const Value& value) {
     }
   }
   return form;
-}
-
-Value section_form_value(const SectionForm& form) {
-  Value value = Value::object();
-  if (!form.aliases.empty()) {
-    Value names = Value::array();
-    for (const std::string& alias : form.aliases) names.items().push_back(alias);
-    value.set("aliases", std::move(names));
-  }
-  if (!form.number.empty()) value.set("number", form.number);
-  if (form.on.is_object()) value.set("on", form.on);
-  if (form.off.is_object()) value.set("off", form.off);
-  if (form.off_unless_enabled) value.set("off_unless_enabled", true);
-  if (form.automatic.is_object()) value.set("auto", form.automatic);
-  return value;
 }
 
 std::vector<std::string> options_of_form(const SectionForm& form) {

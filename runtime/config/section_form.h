@@ -24,9 +24,6 @@ struct SectionForm {
 // Error(config) that says which key has which wrong value.
 DRIVETRAIN_INTERNAL SectionForm read_section_form(const Value& value);
 
-// The same object again; an empty one where the form says nothing.
-DRIVETRAIN_INTERNAL Value section_form_value(const SectionForm& form);
-
 // The options that the form names, each once, in the order number, on, off.
 std::vector<std::string> options_of_form(const SectionForm& form);
 

@@ -1,14 +1,13 @@
 #include "contract/safetensors_header.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include <drivetrain/error.h>
-
-#include "contract/safetensors_json.h"
+#include <drivetrain/toolkit/text/utf8.h>
 
 #include "base/printable.h"
+#include "contract/safetensors_json.h"
 
 namespace drivetrain {
 namespace {
@@ -23,8 +22,8 @@ Error bad_file(const std::string& path, const Parts&... parts) {
 }
 
 void check_text(const std::string& path, std::string_view text) {
-  const size_t bad = find_bad_utf8(text);
-  if (bad != std::string_view::npos) throw bad_file(path, "the header is not UTF-8 at byte ", kLengthBytes + bad);
+  const size_t valid = valid_utf8(text);
+  if (valid < text.size()) throw bad_file(path, "the header is not UTF-8 at byte ", kLengthBytes + valid);
   if (text.substr(0, 3) == "\xEF\xBB\xBF") throw bad_file(path, "the header begins with a byte-order mark (byte 8)");
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
@@ -78,28 +77,6 @@ void check_end(const std::string& path, uint64_t data_end, uint64_t data_offset,
 }
 
 }  // namespace
-
-size_t find_bad_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
-    const unsigned c = byte(0);
-    const size_t length = c < 0x80                ? 1
-                          : c >= 0xC2 && c < 0xE0 ? 2
-                          : c >= 0xE0 && c < 0xF0 ? 3
-                          : c >= 0xF0 && c < 0xF5 ? 4
-                                                  : 0;
-    if (length == 0) return i;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(k) & 0xC0) != 0x80) return i;
-    }
-    const bool overlong = (c == 0xE0 && byte(1) < 0xA0) || (c == 0xF0 && byte(1) < 0x90);
-    const bool surrogate = c == 0xED && byte(1) >= 0xA0;
-    const bool beyond = c == 0xF4 && byte(1) >= 0x90;
-    if (overlong || surrogate || beyond) return i;
-    i += length;
-  }
-  return std::string_view::npos;
-}
 
 // Nothing is allocated before the length is known to fit the file.
 uint64_t safetensors_header_bytes(const std::string& path, std::string_view first_bytes, uint64_t file_bytes) {

@@ -41,7 +41,4 @@ SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_
 // The first bytes of a file that holds `entries` in their order: length and padded JSON.
 std::string safetensors_header_text(const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
 
-// Valid UTF-8 without overlong forms and surrogates; the offset of the first bad byte, or npos.
-size_t find_bad_utf8(std::string_view text);
-
 }  // namespace drivetrain

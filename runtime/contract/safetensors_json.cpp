@@ -12,6 +12,7 @@
 #include <rapidjson/writer.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/utf8.h>
 
 #include "base/printable.h"
 
@@ -127,7 +128,7 @@ class SafetensorsJsonReader : public rapidjson::BaseReaderHandler<rapidjson::UTF
     for (const char c : key) {
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return refuse("a tensor name has a control character");
     }
-    if (find_bad_utf8(key) != std::string::npos) return refuse("a tensor name is not valid Unicode");
+    if (valid_utf8(key) < key.size()) return refuse("a tensor name is not valid Unicode");
     return names_.insert(key).second || refuse("duplicate tensor name \"", shown(key), "\"");
   }
 

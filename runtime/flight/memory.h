@@ -73,8 +73,8 @@ bool copy_record(const Read& read, FlightRecord::Memory& to) {
   return true;
 }
 
-FlightPlace place_in(const FlightRecord::Memory& memory);
-std::vector<FlightEntry> entries_in(const FlightRecord::Memory& memory);
-std::map<std::string, int64_t> reached_in(const FlightRecord::Memory& memory);
+DRIVETRAIN_INTERNAL FlightPlace place_in(const FlightRecord::Memory& memory);
+DRIVETRAIN_INTERNAL std::vector<FlightEntry> entries_in(const FlightRecord::Memory& memory);
+DRIVETRAIN_INTERNAL std::map<std::string, int64_t> reached_in(const FlightRecord::Memory& memory);
 
 }  // namespace drivetrain

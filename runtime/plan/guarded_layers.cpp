@@ -1,6 +1,7 @@
 #include "plan/guarded_layers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <drivetrain/error.h>
 
@@ -12,6 +13,18 @@ namespace {
 // By GuardedLayers::Kind: the calls of LayerFactory.
 constexpr std::array<const char*, 7> kCalls = {"linear",  "embedding", "norm",   "attention",
                                                "lm_loss", "router",    "experts"};
+
+// The parameters that a model asks for with a spec: layers.h names them.
+template <class Spec>
+std::vector<std::string> asked_by(const Spec& spec) {
+  return {spec.name + ".weight", spec.name + ".bias"};
+}
+std::vector<std::string> asked_by(const LmLossSpec& spec) {
+  return {spec.name + ".weight", spec.name + ".bias", spec.tied ? spec.tied->name : ""};
+}
+std::vector<std::string> asked_by(const ExpertsSpec& spec) {
+  return {spec.name + ".fc.weight", spec.name + ".proj.weight", spec.name + ".proj.bias"};
+}
 
 }  // namespace
 
@@ -31,9 +44,16 @@ std::shared_ptr<L> GuardedLayers::make(Kind kind, const Spec& spec, const Make& 
   Made& made = made_.at(kind);
   ++made.calls, made.layer = layer, made.trainable.clear();
   for (const ParamPtr& param : layer->params()) made.trainable.push_back(param->trainable);
+  for (std::string& name : asked_by(spec)) asked_.insert(std::move(name));
+  note(layer->params());
   if (inside_ && inside_->made_.at(kind).calls == before && !alone_.at(kind).ask_inside)
     alone_.at(kind) = {spec.name, [this, call] { (void)call(*inside_); }};
   return layer;
+}
+
+void GuardedLayers::note(const std::vector<ParamPtr>& params) {
+  for (const ParamPtr& param : params)
+    if (param && !asked_.count(param->name)) added_.insert(param->name);
 }
 
 std::shared_ptr<Linear> GuardedLayers::linear(const LinearSpec& spec) {
@@ -59,18 +79,16 @@ std::shared_ptr<Experts> GuardedLayers::experts(const ExpertsSpec& spec) {
   return make<Experts>(kExperts, spec, [spec](LayerFactory& f) { return f.experts(spec); });
 }
 
+// The model's own block has parameters that it made itself; a strategy's asks `layers` for those of the model.
 UnitPtr GuardedLayers::block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) {
-  bool of_model = false;  // whose null is told where the chain is looked at
-  const auto own = [&] {
-    UnitPtr unit = plain();
-    of_model = !unit;
-    return unit;
-  };
+  std::optional<UnitPtr> models;  // where it is null, that is told where the chain is looked at
+  const auto own = [&] { return models.emplace(plain()); };
   const PluginCall named{id_, "block", spec.name};
   PluginCall passing = named;
   passing.keeps_errors = true;
   UnitPtr unit = plugin_call(passing, [&] { return factory_->block(spec, layers, own); });
-  if (!unit && !of_model)
+  if (unit && !models) note(unit->params());
+  if (!unit && (!models || *models))
     plugin_call(named, [] { throw fail(ErrorCode::plugin, "returned null; wanted a unit, or what `plain` returns"); });
   return unit;
 }

@@ -1,11 +1,13 @@
 // The layer factory that a strategy put in place (Builder::layers), as the next strategy and the model call it. What it
 // returns is checked, and whether it asks the factory inside: a decorator further inside would otherwise be without
-// effect, and nobody would know. Thread: main.
+// effect, and nobody would know. The outermost one, with which the model is built, also knows which parameters the
+// model asked for: all others are what strategies added to its layers. Thread: main.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,9 @@ class DRIVETRAIN_INTERNAL GuardedLayers final : public LayerFactory {
   // further inside, would have decorated it. Names both. Asks the factories inside once more for such a layer.
   void check();
 
+  // Names of the parameters of the layers so far that were not asked for.
+  const std::set<std::string>& added() const { return added_; }
+
  private:
   enum Kind : size_t { kLinear, kEmbedding, kNorm, kAttention, kLmLoss, kRouter, kExperts, kKinds };
   // The last layer of a kind: kept, so that no other one has its address.
@@ -50,12 +55,14 @@ class DRIVETRAIN_INTERNAL GuardedLayers final : public LayerFactory {
   template <class L, class Spec, class Make>
   std::shared_ptr<L> make(Kind kind, const Spec& spec, const Make& call);
   bool decorates(Kind kind) const;
+  void note(const std::vector<ParamPtr>& params);
 
   const std::string id_;
   const std::shared_ptr<LayerFactory> factory_;
   const std::shared_ptr<GuardedLayers> inside_;
   std::array<Made, kKinds> made_;
   std::array<Alone, kKinds> alone_;
+  std::set<std::string> asked_, added_;
 };
 
 }  // namespace drivetrain

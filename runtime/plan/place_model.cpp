@@ -7,7 +7,6 @@
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
 #include "data/sequence_cuts.h"
-#include "plan/asked_layers.h"
 #include "plan/guarded_attention.h"
 #include "plan/guarded_layers.h"
 #include "plugin_calls/plugin_call.h"
@@ -179,16 +178,15 @@ std::vector<UnitPtr> build_chain(PreparedRun& run) {
   const auto layers = build_strategies(run.plugins.strategies, builder);
   run.plugins.attention = builder.finish_attention();
   run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
-  AskedLayers asked(layers);
   std::vector<UnitPtr> chain = plugin_call({model, "build"}, [&] {
-    std::vector<UnitPtr> units = run.plugins.model->build(asked);
+    std::vector<UnitPtr> units = run.plugins.model->build(*layers);
     if (units.empty() || std::find(units.begin(), units.end(), nullptr) != units.end())
       throw fail(ErrorCode::plugin, "returned ", units.size(), " units", units.empty() ? "" : ", some of them null",
                  "; wanted a chain of them");
     return units;
   });
   layers->check();
-  run.added_params = asked.added();
+  run.added_params = layers->added();
   run.model_params = UnitList{chain}.all();
   return chain;
 }

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <drivetrain/error.h>
 
@@ -21,20 +22,11 @@ constexpr Elf64_Half kThisMachine = EM_NONE;  // any is read
 #endif
 
 std::string machine_name(Elf64_Half machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_PPC64:
-      return "ppc64";
-    case EM_RISCV:
-      return "riscv";
-    case EM_S390:
-      return "s390";
-    default:
-      return concat("machine ", machine, " of the ELF standard");
-  }
+  constexpr std::pair<Elf64_Half, const char*> kNames[] = {
+      {EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"}, {EM_PPC64, "ppc64"}, {EM_RISCV, "riscv"}, {EM_S390, "s390"}};
+  for (const auto& [number, name] : kNames)
+    if (number == machine) return name;
+  return concat("machine ", machine, " of the ELF standard");
 }
 
 Elf64_Ehdr read_header(const ElfFile& file) {
@@ -60,10 +52,7 @@ Elf64_Ehdr read_header(const ElfFile& file) {
 
 // A program that may be loaded at any address is of the same type as a library, but marked.
 bool is_program(const ElfFile& file, const ElfSection& dynamic) {
-  const std::string bytes = file.text(dynamic.facts.sh_offset, dynamic.facts.sh_size, "the dynamic section");
-  for (size_t at = 0; at + sizeof(Elf64_Dyn) <= bytes.size(); at += sizeof(Elf64_Dyn)) {
-    Elf64_Dyn entry;
-    std::memcpy(&entry, bytes.data() + at, sizeof entry);
+  for (const Elf64_Dyn& entry : rows_of<Elf64_Dyn>(file, dynamic.facts, "the dynamic section")) {
     if (entry.d_tag == DT_NULL) break;
     if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) return true;
   }
@@ -117,5 +106,18 @@ std::vector<ElfSection> read_sections(const ElfFile& file) {
   }
   return sections;
 }
+
+std::string table_of(const ElfFile& file, const Elf64_Shdr& section, const char* what) {
+  constexpr uint64_t kLargest = uint64_t{1} << 30;  // libtorch_cpu.so has 50 MB of names
+  if (section.sh_size > kLargest) throw Unreadable{concat("is damaged: ", what, " has ", section.sh_size, " bytes")};
+  return file.text(section.sh_offset, section.sh_size, what);
+}
+
+std::string names_for(const ElfFile& file, const std::vector<ElfSection>& sections, const Elf64_Shdr& table) {
+  if (table.sh_link >= sections.size()) throw Unreadable{"is damaged: a table has no names"};
+  return table_of(file, sections[table.sh_link].facts, "a table of names") + '\0';
+}
+
+std::string name_at(const std::string& names, uint64_t at) { return at < names.size() ? names.c_str() + at : ""; }
 
 }  // namespace drivetrain

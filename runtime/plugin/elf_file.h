@@ -18,7 +18,7 @@ struct Unreadable {
 };
 
 // An open file; throws Unreadable.
-class ElfFile {
+class DRIVETRAIN_INTERNAL ElfFile {
  public:
   explicit ElfFile(const std::string& path);
   ElfFile(const ElfFile&) = delete;
@@ -41,6 +41,19 @@ struct ElfSection {
 };
 
 // The sections of a shared library for this machine. Throws Unreadable for everything else, a program among it.
-std::vector<ElfSection> read_sections(const ElfFile& file);
+DRIVETRAIN_INTERNAL std::vector<ElfSection> read_sections(const ElfFile& file);
+
+// The bytes of a table; `what`: for the message. Throws Unreadable, too, for one larger than any library has.
+DRIVETRAIN_INTERNAL std::string table_of(const ElfFile& file, const Elf64_Shdr& section, const char* what);
+template <class Row>
+std::vector<Row> rows_of(const ElfFile& file, const Elf64_Shdr& section, const char* what) {
+  const std::string bytes = table_of(file, section, what);
+  const auto* const first = reinterpret_cast<const Row*>(bytes.data());
+  return {first, first + bytes.size() / sizeof(Row)};
+}
+// The names that a table refers to, by its sh_link, and that at a place of them.
+DRIVETRAIN_INTERNAL std::string names_for(const ElfFile& file, const std::vector<ElfSection>& sections,
+                                          const Elf64_Shdr& table);
+DRIVETRAIN_INTERNAL std::string name_at(const std::string& names, uint64_t at);
 
 }  // namespace drivetrain

@@ -18,7 +18,7 @@
 #include "base/printable.h"
 #include "base/trust.h"
 #include "config/table_check.h"
-#include "plugin/elf_links.h"
+#include "plugin/private_symbols.h"
 #include "plugin_calls/plugin_call.h"
 
 // In the variant that tools/bench/plugin_cost measures against: the alias of a plugin whose code is linked in, by the

@@ -76,12 +76,4 @@ void SafetensorsWriter::finish() {
   file_->commit();
 }
 
-void write_safetensors(const std::string& path, const std::vector<SafetensorsItem>& items,
-                       const SafetensorsMetadata& metadata,
-                       const std::function<at::Tensor(const std::string& name)>& fetch) {
-  SafetensorsWriter writer(path, items, metadata);
-  for (const SafetensorsEntry& entry : lay_out(path, items)) writer.put(entry.name, fetch(entry.name));
-  writer.finish();
-}
-
 }  // namespace drivetrain

@@ -8,7 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -45,10 +44,5 @@ class DRIVETRAIN_INTERNAL SafetensorsWriter {
   uint64_t data_offset_ = 0;
   std::unique_ptr<NewFile> file_;
 };
-
-// The whole file in one call; `fetch` is asked for each item once, in file order.
-DRIVETRAIN_INTERNAL void write_safetensors(const std::string& path, const std::vector<SafetensorsItem>& items,
-                                           const SafetensorsMetadata& metadata,
-                                           const std::function<at::Tensor(const std::string& name)>& fetch);
 
 }  // namespace drivetrain

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
-#include <utility>
 
 #include <drivetrain/layout.h>
 #include <drivetrain/mesh.h>

@@ -64,12 +64,6 @@ DRIVETRAIN_INTERNAL void save_weights(const std::string& folder, const std::vect
                                       const std::map<std::string, std::vector<int64_t>>& shapes, int64_t step = -1,
                                       uint64_t max_shard_bytes = kMaxShardBytes);
 
-// The same for a model alone.
-DRIVETRAIN_INTERNAL void save_hf_folder(const std::string& folder, const WeightRules& rules,
-                                        const std::map<std::string, std::vector<int64_t>>& shapes,
-                                        const FetchParam& fetch, int64_t step = -1,
-                                        uint64_t max_shard_bytes = kMaxShardBytes, const HfExtras& extras = {});
-
 // The step in a folder that save_weights has written; -1: there is none, or no such folder.
 DRIVETRAIN_INTERNAL int64_t step_of_hf_folder(const std::string& folder);
 

@@ -247,13 +247,6 @@ void save_weights(const std::string& folder, const std::vector<ExportedWeights>&
   target.commit();
 }
 
-void save_hf_folder(const std::string& folder, const WeightRules& rules,
-                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch, int64_t step,
-                    uint64_t max_shard_bytes, const HfExtras& extras) {
-  save_weights(folder, {ExportedWeights{.rules = rules, .fetch = fetch, .extras = extras}}, shapes, step,
-               max_shard_bytes);
-}
-
 int64_t step_of_hf_folder(const std::string& folder) {
   if (HfFolder::has_weights(folder)) {
     try {

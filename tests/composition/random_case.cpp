@@ -7,7 +7,7 @@
 
 #include <drivetrain/safetensors.h>
 
-#include "state/safetensors_writer.h"
+#include "support/write_safetensors.h"
 
 namespace drivetrain::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "state/safetensors_writer.h"
+#include "support/write_safetensors.h"
 
 namespace drivetrain::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include <drivetrain/testkit/kit/host.h>
-#include "step/generation_cache.h"
+#include "generate/generation_cache.h"
 #include "step/step_state.h"
 #include "support/train_threads.h"
 

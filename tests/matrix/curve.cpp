@@ -13,7 +13,8 @@
 #include <drivetrain/safetensors.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
-#include "state/safetensors_writer.h"
+
+#include "support/write_safetensors.h"
 
 namespace drivetrain::test {
 namespace {

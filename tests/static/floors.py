@@ -2,7 +2,8 @@
 
 runtime/base stands on nothing: its own headers, the contract's headers that need no LibTorch, and the toolkit's text.h.
 runtime/contract, the bodies of the contract, stands on base; of the toolkit it uses the headers in TOOLKIT.
-runtime/ is what a rank needs in order to train: it includes nothing of tools/, where the programs are that use it.
+runtime/ is what a rank needs in order to train: it includes nothing of tools/, where the programs are that use it, and
+has at most MOST_LINES lines.
 """
 import re
 import sys
@@ -16,7 +17,8 @@ ANGLED = re.compile(r"^\s*#\s*include\s*<((?:drivetrain|ATen|c10|torch|caffe2)/[
 BASE = {"drivetrain/" + name for name in ("error.h", "export.h", "options.h", "value.h", "toolkit/text.h")}
 # What the default layers and random numbers are made of. They are headers for plugins, so they lie there.
 TOOLKIT = {"drivetrain/toolkit/" + name for name in (
-    "dtype_name.h", "files/safetensors_dtype.h", "ops/kernel_call.h", "text.h", "units/differentiable.h")}
+    "dtype_name.h", "files/safetensors_dtype.h", "ops/kernel_call.h", "text.h", "text/utf8.h", "units/differentiable.h")}
+MOST_LINES = 30_000
 ROOMS = ("tools/commands", "tools/lab", "tools")  # where an include of the programs begins
 
 
@@ -47,4 +49,8 @@ for path in sources(root / "runtime"):
                 problems.append(f"{name}:{number}: base/ includes <{header}>")
             if floor == "contract" and header.startswith("drivetrain/toolkit/") and header not in TOOLKIT:
                 problems.append(f"{name}:{number}: contract/ includes <{header}>, which stands above it")
-report(problems, "base stands on nothing, contract on base, and runtime/ includes nothing of tools/ (runtime/README.md)")
+counted = [*sources(root / "runtime"), *(root / "runtime").rglob("*.inc")]
+lines = sum(path.read_bytes().count(b"\n") for path in counted if not path.stem.endswith("_test"))
+if lines > MOST_LINES:
+    problems.append(f"runtime: {lines} lines without tests, {MOST_LINES} at most: what does not train lies in tools/")
+report(problems, "base stands on nothing, contract on base, runtime/ includes nothing of tools/ and stays small (runtime/README.md)")

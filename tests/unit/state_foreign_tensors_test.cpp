@@ -155,8 +155,8 @@ TEST_F(ForeignTensors, what_no_format_writes_is_our_own_bug) {
   EXPECT_HAS(write().text, "heads");
   const TempFolder folder;
   const auto fetch = [&](const std::string& name) { return whole_[name]; };
-  EXPECT_EQ(error_of([&] { save_hf_folder(folder.path() + "/out", rules_, shapes(), fetch); }).code,
-            ErrorCode::internal);
+  const std::vector<ExportedWeights> model = {{.rules = rules_, .fetch = fetch}};
+  EXPECT_EQ(error_of([&] { save_weights(folder.path() + "/out", model, shapes()); }).code, ErrorCode::internal);
   rules_.rules[0].parts[3].first = -1;
   EXPECT_EQ(error_of([&] { foreign_tensors(rules_); }).code, ErrorCode::internal);
 }

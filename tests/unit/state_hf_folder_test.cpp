@@ -2,7 +2,7 @@
 
 #include <ATen/ops/full.h>
 
-#include "state/safetensors_writer.h"
+#include "support/write_safetensors.h"
 #include "unit/state_files.h"
 
 namespace drivetrain {

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "state/safetensors_writer.h"
+#include "support/write_safetensors.h"
 #include "unit/state_files.h"
 
 namespace drivetrain {

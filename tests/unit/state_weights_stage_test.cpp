@@ -4,8 +4,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "state/safetensors_writer.h"
 #include "state/weights.h"
+#include "support/write_safetensors.h"
 #include "unit/state_files.h"
 
 namespace drivetrain {

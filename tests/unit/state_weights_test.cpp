@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "state/hf_folder.h"
-#include "state/safetensors_writer.h"
+#include "support/write_safetensors.h"
 #include "unit/state_files.h"
 
 namespace drivetrain {
@@ -34,6 +34,11 @@ Trainable target(const std::string& name, const Layout& layout, const Mesh& mesh
   const int64_t end = layout.end < 0 ? layout.local_numel(mesh) : layout.end;
   t.value = at::full({end - layout.begin}, -1.0f);
   return t;
+}
+
+void save_model(const std::string& folder, const WeightRules& rules, const std::map<std::string, Shape>& shapes,
+                const FetchParam& fetch, int64_t step = -1, uint64_t max_shard_bytes = kMaxShardBytes) {
+  save_weights(folder, {ExportedWeights{.rules = rules, .fetch = fetch}}, shapes, step, max_shard_bytes);
 }
 
 // A small foreign model: fused attention in three parts, a transposed matrix, a bias, an embedding that may be tied.
@@ -234,7 +239,7 @@ std::map<std::string, Shape> shapes_of(const std::map<std::string, at::Tensor>& 
 TEST_F(Weights, a_saved_folder_holds_the_foreign_tensors_and_fetches_each_parameter_once_in_order) {
   std::vector<std::string> fetched, ruled;
   for (const WeightRule& rule : rules_.rules) ruled.push_back(rule.param);
-  save_hf_folder(folder_ / "deep/out/", rules_, shapes_of(whole_), [&](const std::string& name) {
+  save_model(folder_ / "deep/out/", rules_, shapes_of(whole_), [&](const std::string& name) {
     fetched.push_back(name);
     return whole_[name];
   });
@@ -248,7 +253,7 @@ TEST_F(Weights, a_saved_folder_holds_the_foreign_tensors_and_fetches_each_parame
 
 TEST_F(Weights, shards_with_an_index_read_back_the_same) {
   const auto fetch = [&](const std::string& name) { return whole_[name]; };
-  save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch, 12, 80);
+  save_model(folder_ / "out", rules_, shapes_of(whole_), fetch, 12, 80);
   const HfFolder out(folder_ / "out");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/model-00001-of-00004.safetensors"));
   EXPECT_TRUE(out.warnings().empty());
@@ -264,7 +269,7 @@ TEST_F(Weights, a_failed_save_leaves_nothing) {
     if (name == "bias") throw fail(ErrorCode::communication, "rank 1 is lost");
     return whole_[name];
   };
-  EXPECT_EQ(error_of([&] { save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch); }).code,
+  EXPECT_EQ(error_of([&] { save_model(folder_ / "out", rules_, shapes_of(whole_), fetch); }).code,
             ErrorCode::communication);
   EXPECT_EQ(folder_.entries(), 0u);
 }
@@ -272,11 +277,11 @@ TEST_F(Weights, a_failed_save_leaves_nothing) {
 TEST_F(Weights, a_folder_in_use_is_refused) {
   std::filesystem::create_directories(folder_ / "out/x");
   const auto fetch = [&](const std::string& name) { return whole_[name]; };
-  const Caught caught = error_of([&] { save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch); });
+  const Caught caught = error_of([&] { save_model(folder_ / "out", rules_, shapes_of(whole_), fetch); });
   EXPECT_EQ(caught.code, ErrorCode::config);
   EXPECT_HAS(caught.text, "out: is there already and not an empty folder");
   std::filesystem::remove(folder_ / "out/x");
-  save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch);
+  save_model(folder_ / "out", rules_, shapes_of(whole_), fetch);
   EXPECT_EQ(HfFolder(folder_ / "out").names().size(), foreign_.size());
 }
 
@@ -322,7 +327,7 @@ void expect_golden_comes_back(const std::string& model, const std::string& prefi
   load_weights(golden(model), rules, {targets}, mesh);
   std::map<std::string, at::Tensor> loaded;
   for (const Trainable& t : targets) loaded[t.param->name] = t.value.view(shapes[t.param->name]);
-  save_hf_folder(folder / "out", rules, shapes, [&](const std::string& name) { return loaded[name]; });
+  save_model(folder / "out", rules, shapes, [&](const std::string& name) { return loaded[name]; });
 
   EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(golden(model + "/model.safetensors")));
   for (const char* file : {"/config.json", "/generation_config.json"}) {

@@ -47,7 +47,7 @@ std::string help_for(const std::vector<std::string>& words, const OutsideCommand
   const cli::Command* command = cli::find_command(words[0]);
   if (command && words.size() > 1)
     if (const cli::Command* verb = cli::find_command(words[0] + " " + words[1])) command = verb;
-  if (!command || !command->not_yet.empty()) command = &cli::command_of(words);  // which says what is wrong with it
+  if (!command) command = &cli::command_of(words);  // which says what is wrong with it
   return cli::command_help(*command);
 }
 

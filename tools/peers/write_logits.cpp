@@ -2,7 +2,6 @@
 // writes `tokens` int64 [B, S], drawn by Philox from the folder's vocabulary, and `logits` float32 [B, S, V].
 #include <ATen/ops/empty.h>
 
-#include <cstdlib>
 #include <iostream>
 
 #include "generate/inference.h"
@@ -25,8 +24,10 @@ int write(const std::string& folder, const std::string& file, int64_t rows, int6
   Inference model(folder, 1, registry, make_console_log({}));
   const at::Tensor tokens = draw_tokens(rows, length, model.model().facts().vocab_size);
   const at::Tensor logits = model.logits(tokens).to(at::kFloat).contiguous();
-  write_safetensors(file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"logits", at::kFloat, logits.sizes().vec()}},
-                    {}, [&](const std::string& name) { return name == "tokens" ? tokens : logits; });
+  SafetensorsWriter writer(
+      file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"logits", at::kFloat, logits.sizes().vec()}}, {});
+  writer.put("tokens", tokens), writer.put("logits", logits);
+  writer.finish();
   return 0;
 }
 

@@ -10,8 +10,8 @@
 #include <drivetrain/dataset.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
-#include "state/safetensors_writer.h"
 #include "support/plugin_under_test.h"
+#include "support/write_safetensors.h"
 
 namespace drivetrain::test {
 namespace {

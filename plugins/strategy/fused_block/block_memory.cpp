@@ -1,5 +1,4 @@
 // What block.cpp keeps and takes, told in its order.
-#include <drivetrain/toolkit/layers/block_layers.h>
 #include <drivetrain/toolkit/layers/layer_memory.h>
 #include <drivetrain/toolkit/units/memory_trace.h>
 

@@ -18,7 +18,7 @@
 #include <drivetrain/strategy.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
-#include "formula_block.h"
+#include "test_formula_block.h"
 
 namespace drivetrain {
 namespace {

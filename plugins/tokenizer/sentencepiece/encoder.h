@@ -40,7 +40,7 @@ class Encoder {
   void append_piece(const Piece& piece, bool first, std::string& text) const;
 
   const ModelFile model_;
-  const std::string& file_;
+  const std::string file_;
   const Trie user_defined_, none_;
   std::unordered_map<std::string_view, int32_t> ids_;
   const Normalizer normalizer_;

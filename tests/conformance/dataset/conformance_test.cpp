@@ -11,8 +11,8 @@
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/suite.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
-#include "state/safetensors_writer.h"
 #include "support/token_pair.h"
+#include "support/write_safetensors.h"
 
 namespace drivetrain::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "all.h"
+#include "doctor/elf_links.h"
 #include "plugin/compare.h"
-#include "plugin/elf_links.h"
 #include "plugin/manifest_reader.h"
 #include "scratch.h"
 

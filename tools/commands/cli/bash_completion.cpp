@@ -23,8 +23,7 @@ std::string names_of_commands(std::span<const Command> others) {
 
 std::string words_of(const Command& command, std::span<const Command> others) {
   std::vector<std::string> verbs;
-  for (const Command* one : verbs_of(command))
-    if (one->not_yet.empty()) verbs.emplace_back(verb(*one));
+  for (const Command* one : verbs_of(command)) verbs.emplace_back(verb(*one));
   if (!verbs.empty()) return join(verbs, " ");
   return command.takes == Takes::command ? names_of_commands(others) : candidates(command.takes, command.choices);
 }

@@ -38,7 +38,52 @@ struct Option {
   bool repeats = false;            // every value counts; otherwise the last one does
   bool required = false;           // unless the option that it excludes is given
   bool alone = false;              // of a benchmark, not under `launch --bench`
+
+  // The row with one thing more.
+  constexpr Option by_default(std::string_view value_then) const { return with(&Option::otherwise, value_then); }
+  constexpr Option counts(std::string_view what) const { return with(&Option::counted, what); }
+  constexpr Option also(std::string_view second_name) const { return with(&Option::alias, second_name); }
+  constexpr Option only_with(std::string_view option) const { return with(&Option::needs, option); }
+  constexpr Option not_with(std::string_view option) const { return with(&Option::excludes, option); }
+  constexpr Option many() const { return with(&Option::repeats, true); }
+  constexpr Option must() const { return with(&Option::required, true); }
+  constexpr Option not_under_launch() const { return with(&Option::alone, true); }
+  template <class Field, class Content>
+  constexpr Option with(Field Option::*field, const Content& content) const {
+    Option row = *this;
+    row.*field = content;
+    return row;
+  }
 };
+
+constexpr Option flag(std::string_view name, std::string_view help) { return {.name = name, .help = help}; }
+constexpr Option taking(Takes takes, std::string_view name, std::string_view value, std::string_view help) {
+  return {.name = name, .value = value, .help = help, .takes = takes};
+}
+constexpr Option text(std::string_view name, std::string_view value, std::string_view help) {
+  return taking(Takes::text, name, value, help);
+}
+constexpr Option real(std::string_view name, std::string_view value, std::string_view help) {
+  return taking(Takes::real, name, value, help);
+}
+constexpr Option file(std::string_view name, std::string_view value, std::string_view help) {
+  return taking(Takes::file, name, value, help);
+}
+constexpr Option folder(std::string_view name, std::string_view value, std::string_view help) {
+  return taking(Takes::folder, name, value, help);
+}
+constexpr Option whole(std::string_view name, std::string_view value, std::string_view help, int64_t least = 0,
+                       int64_t most = std::numeric_limits<int64_t>::max()) {
+  return taking(Takes::whole, name, value, help).with(&Option::least, least).with(&Option::most, most);
+}
+constexpr Option one_of(std::string_view name, std::string_view value, std::string_view choices,
+                        std::string_view help) {
+  return taking(Takes::one_of, name, value, help).with(&Option::choices, choices);
+}
+constexpr Option some_of(std::string_view name, std::string_view value, std::string_view choices,
+                         std::string_view help) {
+  return taking(Takes::some_of, name, value, help).with(&Option::choices, choices);
+}
 
 // Options of other launchers or of later versions, and what to do instead.
 struct RefusedOptions {
@@ -55,8 +100,28 @@ struct Command {
   size_t least = 0, most = 0;     // how many of those words
   std::span<const Option> options = {};
   std::span<const RefusedOptions> refused = {};
-  bool under_launch = false;      // a benchmark that `launch --bench NAME` starts on ranks
-  std::string_view not_yet = {};  // not in this version: what to do instead, or "-"
+  bool under_launch = false;  // a benchmark that `launch --bench NAME` starts on ranks
+
+  // The row with one thing more.
+  constexpr Command with_words(std::string_view shown, Takes kind, size_t fewest, size_t most_of_them) const {
+    Command row = *this;
+    row.words = shown, row.takes = kind, row.least = fewest, row.most = most_of_them;
+    return row;
+  }
+  constexpr Command with_choices(std::string_view of_words) const {
+    Command row = *this;
+    row.choices = of_words;
+    return row;
+  }
+  constexpr Command without(std::span<const RefusedOptions> others) const {
+    Command row = *this;
+    row.refused = others;
+    return row;
+  }
 };
+
+constexpr Command command(std::string_view name, std::string_view summary, std::span<const Option> options = {}) {
+  return {.name = name, .summary = summary, .options = options};
+}
 
 }  // namespace drivetrain::cli

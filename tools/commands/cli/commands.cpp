@@ -19,8 +19,7 @@ void add_each_once(std::vector<Option>& list, std::span<const Option> more, bool
 
 std::vector<const Command*> all_commands(std::span<const Command> others) {
   std::vector<const Command*> list;
-  for (const Command& command : kCommands)
-    if (command.not_yet.empty()) list.push_back(&command);
+  for (const Command& command : kCommands) list.push_back(&command);
   for (const Command& command : others) list.push_back(&command);
   return list;
 }

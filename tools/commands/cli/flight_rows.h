@@ -6,15 +6,8 @@
 namespace drivetrain::cli::rows {
 
 inline constexpr Option kFlight[] = {
-    {.name = "--last",
-     .value = "N",
-     .help = "calls that are shown of every rank",
-     .takes = Takes::whole,
-     .otherwise = "8",
-     .counted = "calls",
-     .least = 1,
-     .most = 512},
-    {.name = "--json", .help = "print one JSON object"},
+    whole("--last", "N", "calls that are shown of every rank", 1, 512).by_default("8").counts("calls"),
+    flag("--json", "print one JSON object"),
 };
 
 }  // namespace drivetrain::cli::rows

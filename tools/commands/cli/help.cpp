@@ -63,12 +63,6 @@ std::string help_text(const Option& option) {
   return text;
 }
 
-std::vector<const Command*> shown_verbs(const Command& command) {
-  std::vector<const Command*> list = verbs_of(command);
-  std::erase_if(list, [](const Command* one) { return !one->not_yet.empty(); });
-  return list;
-}
-
 std::string list_text(const std::vector<std::pair<std::string, std::string>>& rows, size_t most = 34) {
   size_t width = 0;
   for (const auto& [left, right] : rows) width = std::max(width, left.size());
@@ -144,7 +138,7 @@ std::string exit_codes_text() {
 std::string usage_line(const Command& command) {
   std::string text = "usage: drivetrain " + std::string(command.name);
   std::vector<std::string> verbs;
-  for (const Command* one : shown_verbs(command)) verbs.emplace_back(verb(*one));
+  for (const Command* one : verbs_of(command)) verbs.emplace_back(verb(*one));
   if (!verbs.empty()) return text + " " + join(verbs, "|") + " [OPTION]...";
   if (!command.words.empty()) text += " " + std::string(command.words);
   std::vector<Option> options(command.options.begin(), command.options.end());
@@ -166,7 +160,7 @@ std::string program_help(std::span<const Command> others) {
 
 std::string command_help(const Command& command) {
   std::string text = usage_line(command) + "\n" + std::string(command.summary) + "\n";
-  if (const auto verbs = shown_verbs(command); !verbs.empty()) {
+  if (const auto verbs = verbs_of(command); !verbs.empty()) {
     std::vector<std::pair<std::string, std::string>> rows;
     for (const Command* one : verbs) rows.emplace_back(verb(*one), one->summary);
     const std::string name(command.name);

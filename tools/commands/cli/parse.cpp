@@ -149,16 +149,9 @@ void check_read(const Command& command, const ReadWords& read) {
 
 [[noreturn]] void refuse_unknown_verb(const Command& command, const std::string& word) {
   Words known;
-  for (const Command* one : verbs_of(command))
-    if (one->not_yet.empty()) known.emplace_back(verb(*one));
+  for (const Command* one : verbs_of(command)) known.emplace_back(verb(*one));
   throw UsageError(std::string(command.name) + " does not know \"" + shown(word) + "\"" + suggestion(word, known) +
                    "\n" + usage_line(command));
-}
-
-const Command& in_this_version(const Command& command) {
-  if (command.not_yet.empty()) return command;
-  const std::string instead(command.not_yet == "-" ? "see `drivetrain --help`" : command.not_yet);
-  throw UsageError("\"" + std::string(command.name) + "\" is not in this version; " + instead);
 }
 
 }  // namespace
@@ -173,13 +166,13 @@ const Command& command_of(const Words& words) {
   if (!command) {
     Words known;
     for (const Command& one : kCommands)
-      if (one.not_yet.empty() && verb(one).empty()) known.emplace_back(one.name);
+      if (verb(one).empty()) known.emplace_back(one.name);
     throw UsageError("there is no command \"" + shown(words[0]) + "\"" + suggestion(words[0], known));
   }
-  if (verbs_of(*command).empty()) return in_this_version(*command);
+  if (verbs_of(*command).empty()) return *command;
   const ReadWords read = read_words(options_of(*command), {words.begin() + 1, words.end()});
   for (const Command* one : verbs_of(*command))
-    if (!read.plain.empty() && verb(*one) == read.plain.front()) return in_this_version(*one);
+    if (!read.plain.empty() && verb(*one) == read.plain.front()) return *one;
   check_read(*command, read);
   if (read.plain.empty())
     refuse(*command, "something is missing after \"drivetrain " + std::string(command->name) + "\"");

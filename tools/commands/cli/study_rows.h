@@ -6,31 +6,18 @@
 namespace drivetrain::cli::rows {
 
 inline constexpr Option kStudy[] = {
-    {.name = "--plan",
-     .help = "list the cells with planned memory and time, those that are refused, and the cost; run none"},
-    {.name = "--hardware",
-     .value = "FILE",
-     .help = "with --plan: the machine, for planned times: a file, or the name of one in configs/hardware",
-     .takes = Takes::file,
-     .needs = "--plan"},
-    {.name = "--resume", .help = "go on with the study that has begun in its folder"},
-    {.name = "--grow",
-     .help = "the same with more repeats, levels or rows, or another outcome: everything that ran is kept"},
-    {.name = "--live",
-     .help = "report.html after every run too, as a page that loads itself again until the study ends"},
-    {.name = "--reference",
-     .value = "CELL",
-     .help = "with report: compare all cells with this one",
-     .takes = Takes::text},
-    {.name = "--into",
-     .value = "FOLDER",
-     .help = "with merge: the folder of the study that both become",
-     .takes = Takes::folder},
-    {.name = "--outcome",
-     .value = "OUTCOME",
-     .help = "with compare: a figure of metrics.jsonl, such as valid_loss, or an outcome as a study's file has it",
-     .takes = Takes::text},
-    {.name = "--any-environment", .help = "with compare: also where the machines differ"},
-    {.name = "--json", .help = "with --plan or compare: print one JSON object"}};
+    flag("--plan", "list the cells with planned memory and time, those that are refused, and the cost; run none"),
+    file("--hardware", "FILE",
+         "with --plan: the machine, for planned times: a file, or the name of one in configs/hardware")
+        .only_with("--plan"),
+    flag("--resume", "go on with the study that has begun in its folder"),
+    flag("--grow", "the same with more repeats, levels or rows, or another outcome: everything that ran is kept"),
+    flag("--live", "report.html after every run too, as a page that loads itself again until the study ends"),
+    text("--reference", "CELL", "with report: compare all cells with this one"),
+    folder("--into", "FOLDER", "with merge: the folder of the study that both become"),
+    text("--outcome", "OUTCOME",
+         "with compare: a figure of metrics.jsonl, such as valid_loss, or an outcome as a study's file has it"),
+    flag("--any-environment", "with compare: also where the machines differ"),
+    flag("--json", "with --plan or compare: print one JSON object")};
 
 }  // namespace drivetrain::cli::rows

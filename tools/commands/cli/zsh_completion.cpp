@@ -62,11 +62,6 @@ std::string described(const std::vector<const Command*>& commands) {
   return text;
 }
 
-std::vector<const Command*> of_this_version(std::vector<const Command*> commands) {
-  std::erase_if(commands, [](const Command* one) { return !one->not_yet.empty(); });
-  return commands;
-}
-
 std::string arguments_case(const Command& command) {
   std::string text =
       "    '" + std::string(command.name) + "')\n      _arguments '(- *)'{-h,--help}'[show the options]'";
@@ -79,7 +74,7 @@ std::string arguments_case(const Command& command) {
 
 std::string verb_case(const Command& command) {
   return "    " + std::string(command.name) + ")\n      if (( CURRENT == 2 )); then\n        list=(\n" +
-         described(of_this_version(verbs_of(command))) +
+         described(verbs_of(command)) +
          "        )\n        _describe -t verbs verb list\n        return\n      fi\n      command=\"$command "
          "$words[2]\"\n"
          "      shift words\n      (( CURRENT-- ))\n      ;;\n";
@@ -100,7 +95,7 @@ std::string zsh_completion(std::span<const Command> others) {
       "  shift words\n  (( CURRENT-- ))\n  case $command in\n";
   std::string commands;
   for (const Command* command : without_verbs(others)) {
-    const auto verbs = of_this_version(verbs_of(*command));
+    const auto verbs = verbs_of(*command);
     if (!verbs.empty()) text += verb_case(*command);
     if (verbs.empty()) commands += arguments_case(*command);
     for (const Command* one : verbs) commands += arguments_case(*one);

@@ -11,11 +11,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "base/suggest.h"
 #include "doctor/checks.h"
-#include "plugin/elf_links.h"
+#include "doctor/elf_links.h"
 #include "plugin/open.h"
-#include "report/inspect.h"
 
 namespace drivetrain {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "flight/record.h"
 #include "internal.h"
+#include "watch/left_record.h"
 
 namespace drivetrain {
 

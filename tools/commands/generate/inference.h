@@ -7,10 +7,10 @@
 
 #include <drivetrain/model.h>
 
+#include "generate/generation_cache.h"
 #include "internal.h"
 #include "plan/choose_plugins.h"
 #include "plugin/registry.h"
-#include "step/generation_cache.h"
 #include "step/named_evaluation.h"
 
 namespace drivetrain {

@@ -19,6 +19,18 @@ Value strings_value(const std::vector<std::string>& words) {
   return list;
 }
 
+// As the manifest has it; an empty object where the form says nothing.
+Value section_form_value(const SectionForm& form) {
+  Value value = Value::object();
+  if (!form.aliases.empty()) value.set("aliases", strings_value(form.aliases));
+  if (!form.number.empty()) value.set("number", form.number);
+  if (form.on.is_object()) value.set("on", form.on);
+  if (form.off.is_object()) value.set("off", form.off);
+  if (form.off_unless_enabled) value.set("off_unless_enabled", true);
+  if (form.automatic.is_object()) value.set("auto", form.automatic);
+  return value;
+}
+
 Value found_value(const Found& found) {
   const ManifestEntry& e = found.entry;
   Value v = Value::object();

@@ -10,6 +10,7 @@
 
 #include "flight/record.h"
 #include "internal.h"
+#include "watch/left_record.h"
 
 namespace drivetrain {
 

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <array>
-#include <string>
 
 #include <drivetrain/value.h>
 
-#include "flight/step_listener.h"
 #include "internal.h"
+#include "watch/step_listener.h"
 
 namespace drivetrain {
 

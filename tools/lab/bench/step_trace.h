@@ -10,8 +10,8 @@
 
 #include <drivetrain/value.h>
 
-#include "flight/step_listener.h"
 #include "internal.h"
+#include "watch/step_listener.h"
 
 namespace drivetrain {
 

@@ -17,10 +17,6 @@ struct ElfLinks {
   std::vector<std::string> given;      // symbols that others find in it
 };
 
-DRIVETRAIN_INTERNAL ElfLinks read_links(const std::string& path);
-
-// The symbols that a library wants of the insides of libdrivetrain.so, version DRIVETRAIN_PRIVATE, as C++ names them.
-// They change with every build, so a plugin may link none. A file that cannot be read wants none: opening it says why.
-DRIVETRAIN_INTERNAL std::vector<std::string> private_symbols(const std::string& path);
+ElfLinks read_links(const std::string& path);
 
 }  // namespace drivetrain

@@ -1,4 +1,4 @@
-#include "step/generation_cache.h"
+#include "generate/generation_cache.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>

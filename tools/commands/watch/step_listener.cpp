@@ -1,4 +1,4 @@
-#include "flight/step_listener.h"
+#include "watch/step_listener.h"
 
 #include <algorithm>
 
