@@ -85,6 +85,10 @@ class CachingCpuAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     return memory_;
   }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    memory_.peak_in_use = memory_.in_use, memory_.peak_reserved = memory_.reserved;
+  }
 
   // Leaked on purpose: tensors in static storage outlive everything else.
   static CachingCpuAllocator& instance() {
@@ -204,6 +208,7 @@ int64_t cpu_block_bytes(int64_t bytes) {
   return static_cast<int64_t>(size_class(static_cast<size_t>(bytes)).bytes + kHeader);
 }
 CpuMemory cpu_memory() { return CachingCpuAllocator::instance().memory(); }
+void reset_cpu_peak() { CachingCpuAllocator::instance().reset_peak(); }
 int64_t cpu_memory_of(const c10::DataPtr& data) { return CachingCpuAllocator::bytes_of(data); }
 
 }  // namespace drivetrain

@@ -26,6 +26,8 @@ struct CpuMemory {
   int64_t in_use = 0, reserved = 0, peak_in_use = 0, peak_reserved = 0;
 };
 DRIVETRAIN_INTERNAL CpuMemory cpu_memory();
+// From here on the peaks are those of what comes.
+DRIVETRAIN_INTERNAL void reset_cpu_peak();
 // What in_use counts for a tensor of so many bytes, unless it has a place in a step's plan.
 DRIVETRAIN_INTERNAL int64_t cpu_block_bytes(int64_t bytes);
 // What in_use counts for this memory; 0 where it is none of those blocks.

@@ -132,6 +132,28 @@ TEST(Decoder, a_text_beyond_the_positions_sees_the_last_of_them_and_says_so_once
   EXPECT_NE(log.warnings[0].find("64 positions"), std::string::npos) << log.warnings[0];
 }
 
+// What the plan says of weights and of keys and values is what there is once texts of unequal lengths have grown.
+TEST_P(Decoded, has_the_memory_that_was_planned) {
+  const InferenceSettings on{"cpu", GetParam().dtype, GetParam().attention};
+  PreparedInference prepared = prepare_inference(golden_model(GetParam().folder), 1, built_plugins(), quiet(), on);
+  const GrowingTexts texts{3, 12, 10}, longer{3, 12, 1000}, wider{6, 12, 10};
+  const GenerationMemory planned = planned_generation(*prepared.run, texts);
+  const double of_positions = *planned_generation(*prepared.run, longer).keys;
+  EXPECT_DOUBLE_EQ(of_positions / *planned.keys, 64.0 / 22) << "no text has more positions than the model";
+  EXPECT_DOUBLE_EQ(*planned_generation(*prepared.run, wider).keys, 2 * *planned.keys);
+  Inference loaded(std::move(prepared), built_plugins());
+  Decoder grown(loaded, log);
+  grown.begin({text_of(12, 5), text_of(4, 60), text_of(7, 90)}, 10);
+  for (int i = 0; i < 10; ++i) {
+    grown.logits();
+    grown.add({1, 2, 3});
+  }
+  const GenerationMemory measured = loaded.measured_memory(grown.most_cache_bytes());
+  EXPECT_EQ(planned.keys, measured.keys);
+  EXPECT_NEAR(planned.weights / measured.weights, 1, 0.01) << "buffers begin at round places";
+  EXPECT_GT(planned.passing, 0);
+}
+
 // {"type", "params"} of generation_config.json and config.json; the tokenizer's own.
 TEST(TextEnds, are_those_of_the_files) {
   const TempFolder folder;

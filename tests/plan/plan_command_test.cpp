@@ -1,4 +1,6 @@
 // `drivetrain plan`: what it prints of a run, that its search finds nothing better than the best, and what it refuses.
+#include <map>
+
 #include "program/program_fixture.h"
 
 namespace drivetrain::test {
@@ -99,6 +101,28 @@ TEST_F(PlanCommand, attention_that_keeps_scores_and_heads_that_kernels_pad_take_
       << "80 is padded to 96";
 }
 
+// Hybrid sharding: over the slow links goes a rank's part alone, in the type that sums are sent in.
+TEST_F(PlanCommand, replicas_sum_their_parts_in_the_type_that_is_sent) {
+  write("gpu.json", R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 256,
+    "num_attention_heads": 4, "vocab_size": 1024, "max_position_embeddings": 128}}, "train_batch_size": 16,
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 128}}, "device": "cuda",
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 1, "group_size": 8}})");
+  const auto sums = [&](const std::string& more) {
+    const Value plan = json_of("plan " + path("gpu.json") + " --hardware h100 -n 16 --json " + more);
+    std::map<std::string, double> bytes;
+    for (const Value& part : plan.find("traffic")->find("parts")->items())
+      if (part.find("what")->as_string().starts_with("gradients summed"))
+        bytes[part.find("axis")->as_string()] += part.find("bytes")->as_double();
+    bytes["parameters"] = plan.find("model")->find("parameters")->as_double();
+    return bytes;
+  };
+  std::map<std::string, double> wide = sums(""), narrow = sums("--set communication_data_type=bf16");
+  EXPECT_NEAR(wide["dp"], 4 * wide["parameters"] * 7 / 8, 64) << "cut over the 8 of a host, in float32";
+  EXPECT_NEAR(wide["replica"], 4 * wide["parameters"] / 8, 64) << "an eighth, summed over two hosts";
+  EXPECT_NEAR(narrow["dp"], wide["dp"] / 2, 64);
+  EXPECT_NEAR(narrow["replica"], wide["replica"] / 2, 64);
+}
+
 TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
   const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
   const auto expect_told = [](const std::string& text) {
@@ -177,9 +201,10 @@ TEST_F(PlanCommand, of_a_mixture_it_says_active_parameters_and_its_search_splits
 }
 
 TEST_F(PlanCommand, tables_need_no_config_and_print_errors_and_assumptions) {
-  expect_says(run("plan --table all").output, {"internevo_parallel_tgs", "TGS of 16 rows", "assumed:", "xtuner_speed"});
+  expect_says(run("plan --table all").output, {"internevo_parallel_tgs", "TGS of 16 rows",
+                                               "held back from every fit, of 16 rows", "assumed:", "xtuner_speed"});
   const Value table = json_of("plan --table internevo_gpu_memory --json");
-  EXPECT_EQ(table.find("rows")->items().size(), 11u);
+  EXPECT_EQ(table.find("rows")->items().size(), 16u);
 }
 
 TEST_F(PlanCommand, what_it_cannot_do_is_refused_with_a_remedy) {

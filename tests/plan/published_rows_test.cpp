@@ -17,14 +17,19 @@ TEST(PublishedRows, are_configs_that_a_user_would_write) {
   const PublishedTable table = read_published("internevo_parallel_tgs", kPublished);
   const Value& config = table.rows.back().config;
   EXPECT_EQ(table.rows.back().ranks, 1024);
-  EXPECT_EQ(config.find("train_batch_size")->as_int(), 1024 * 2 * 4);
+  EXPECT_TRUE(table.rows.back().held_back);
+  EXPECT_EQ(config.find("tensor_parallel")->find("size")->as_int(), 2);
+  EXPECT_EQ(config.find("train_batch_size")->as_int(), 1024 / 2 * 4 * 4);
   EXPECT_EQ(config.find("zero_optimization")->find("stage")->as_int(), 1);
-  EXPECT_EQ(config.find("zero_optimization")->find("group_size")->as_int(), 8);
+  EXPECT_EQ(config.find("zero_optimization")->find("group_size")->as_int(), 4);
+  const Value& alone = table.rows[15].config;
+  EXPECT_FALSE(table.rows[15].held_back);
+  EXPECT_EQ(alone.find("train_batch_size")->as_int(), 1024 * 2 * 4);
+  EXPECT_EQ(alone.find("zero_optimization")->find("group_size")->as_int(), 8);
   EXPECT_EQ(table.rows.front().config.find("zero_optimization")->find("group_size"), nullptr);
   const PublishedTable speed = read_published("xtuner_speed", kPublished);
-  EXPECT_EQ(speed.rows.back().config.find("context_parallel")->find("params")->find("size")->as_int(), 16);
-  EXPECT_EQ(speed.rows.back().config.find("train_batch_size")->as_int(), 32)
-      << "as many as ranks, whatever shares a row";
+  EXPECT_EQ(speed.rows[4].config.find("context_parallel")->find("params")->find("size")->as_int(), 16);
+  EXPECT_EQ(speed.rows[4].config.find("train_batch_size")->as_int(), 32) << "as many as ranks, whatever shares a row";
 }
 
 TEST(PublishedRows, every_constant_of_a_shipped_profile_says_where_it_is_from) {

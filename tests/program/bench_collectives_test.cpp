@@ -27,6 +27,8 @@ void expect_collectives(const Value& value, int64_t ranks, const std::map<std::s
     const double median = one.find("seconds")->find("median")->as_double();
     EXPECT_DOUBLE_EQ(algorithm, one.find("bytes")->as_double() / median);
     EXPECT_DOUBLE_EQ(one.find("bus_bytes_per_s")->as_double(), algorithm * factors.at(op));
+    EXPECT_DOUBLE_EQ(one.find("algorithm_bits_per_s")->as_double(), 8 * algorithm);
+    EXPECT_DOUBLE_EQ(one.find("bus_bits_per_s")->as_double(), 8 * algorithm * factors.at(op));
     expect_spread(one, "seconds");
     EXPECT_EQ(one.find("rounds_s")->items().size(), static_cast<size_t>(value.find("rounds")->as_int()));
     EXPECT_FALSE(one.find("communicator")->as_string().empty());

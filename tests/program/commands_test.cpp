@@ -141,6 +141,21 @@ TEST_F(Commands, generate_samples_from_a_run_folder_the_same_bytes_for_the_same_
   EXPECT_EQ(sample("--temperature 0"), sample("--top-p 1e-9"));
 }
 
+TEST_F(Commands, generate_tells_the_memory_that_it_plans_and_measures) {
+  ASSERT_EQ(train("--set model.vocab_size=256 --set model.max_position_embeddings=32").code, 0);
+  const Ran plan = run("generate run --prompt ab --tokens 30 --plan");
+  EXPECT_EQ(plan.code, 0) << plan.output;
+  const std::string said = "1 text of 2 tokens and 30 more\nmemory, MB";
+  expect_says(plan.output, {said, "planned", "weights", "keys and values", "passing", "together"});
+  EXPECT_EQ(plan.output.find("measured"), std::string::npos) << plan.output;
+  const Ran both = run("generate run --prompt ab --tokens 30 --memory");
+  EXPECT_EQ(both.code, 0) << both.output;
+  expect_says(both.output, {said, "planned", "measured"});
+  std::filesystem::remove(path("run/final/model.safetensors"));
+  EXPECT_EQ(run("generate run --prompt ab --tokens 30 --plan").output, plan.output) << "it reads no weights";
+  expect_refused("generate run --prompt ab --plan --memory", 2, {"--memory and --plan exclude each other"});
+}
+
 TEST_F(Commands, generate_writes_a_line_of_json_for_each_of_several_prompts) {
   ASSERT_EQ(train("--set model.vocab_size=600 --set model.max_position_embeddings=32").code, 0);
   write("ids.jsonl", "{\"prompt\": [1, 2, 3]}\n{\"prompt\": [599]}\n{\"prompt\": [7, 7, 7, 7, 7]}\n");

@@ -24,7 +24,7 @@ struct Planned {
     plan.step_s = step_s;
     plans.push_back(plan);
   }
-  std::vector<std::string> lines() const { return expected_failures(study, cells, plans, 1e9); }
+  std::vector<std::string> lines() const { return expected_failures(study, cells, plans, {1e9, 0}); }
 };
 
 TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
@@ -35,7 +35,10 @@ TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
   planned.add("slow", 1e8, 0.7);
   planned.add("large", 6e8, 0.1);
   ASSERT_EQ(planned.lines().size(), 1u);
-  EXPECT_NE(planned.lines()[0].find("slow will end at its \"timeout_s\", 60 s"), std::string::npos);
+  EXPECT_NE(
+      planned.lines()[0].find(
+          "slow will not end in time by its plan: its steps alone are planned to take 70 s, \"timeout_s\" is 60 s"),
+      std::string::npos);
   planned.plans.back().world_size = 2;
   ASSERT_EQ(planned.lines().size(), 2u);
   EXPECT_NE(planned.lines()[1].find("large will be out of memory by its plan: 1.2 GB"), std::string::npos);
@@ -45,9 +48,30 @@ TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
   EXPECT_EQ(planned.lines().size(), 2u);
   planned.plans.back().refusal = "no";
   EXPECT_EQ(planned.lines().size(), 1u);
+  const ExpectedEnd slow = expected_end(planned.study, planned.plans[1], {1e9, 0});
+  EXPECT_TRUE(slow.too_large.empty());
+  EXPECT_FALSE(slow.too_slow.empty());
   planned.study.budget_s = 100;
   ASSERT_EQ(planned.lines().size(), 2u);
   EXPECT_NE(planned.lines()[1].find("take 360 s"), std::string::npos) << planned.lines()[1];
+}
+
+// No GPU is needed to find out what the driver's library says of one.
+TEST(Limits, a_rank_on_a_gpu_has_that_gpus_memory) {
+  const HostMemory here = memory_here(NVML_STAND_IN);
+  EXPECT_EQ(here.gpu, 42e9) << "the smaller one of those that may be seen";
+  EXPECT_GT(here.host, 0);
+  EXPECT_EQ(memory_here("nowhere.so").gpu, 0);
+  Planned planned;
+  planned.study.timeout_s = 60;
+  planned.add("cell", 61.7e9, 0);
+  planned.plans[0].resolved = parse_json(R"({"device": "cuda"})", "config");
+  const auto told = [&](const HostMemory& memory) { return expected_end(planned.study, planned.plans[0], memory); };
+  EXPECT_EQ(told(here).too_large, "61.7 GB a rank are planned, a GPU here has 42 GB");
+  EXPECT_EQ(told({1e9, 80e9}).too_large, "") << "the host's memory is nothing to it";
+  EXPECT_EQ(told({1e9, 0}).too_large, "");
+  planned.plans[0].hosts = "hosts";
+  EXPECT_EQ(told(here).too_large, "") << "it runs elsewhere";
 }
 
 }  // namespace

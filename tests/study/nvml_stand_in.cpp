@@ -15,4 +15,11 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   *millijoules = *static_cast<unsigned long long*>(device) += 1500;
   return 0;
 }
+// {total, free, used}: one has 80 GB, one 42.
+int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* bytes) {
+  void* first = nullptr;
+  nvmlDeviceGetHandleByIndex_v2(0, &first);
+  bytes[0] = device == first ? 80000000000 : 42000000000;
+  return 0;
+}
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -125,6 +126,27 @@ TEST(Report, tables_of_cells_and_of_runs_have_a_column_per_factor) {
   EXPECT_EQ(column_of(runs, "repeat"), "1");
   EXPECT_EQ(column_of(runs, "a"), "0");
   EXPECT_EQ(column_of(runs, "tgs_padded"), formatted("%.9g", analysis.cells[0].tgs[0]));
+}
+
+// As the performance study of Megatron-DeepSpeed prints them: the mean of the runs' rates, and their deviation.
+TEST(Report, samples_per_second_stand_with_their_standard_deviation) {
+  const StudyRecord study = planted();
+  const Analysis analysis = analysis_of(study);
+  const CellResult& cell = analysis.cells[1];
+  double mean = 0, squares = 0;
+  std::vector<double> rates;
+  for (const double tgs : cell.tgs)
+    rates.push_back(tgs * static_cast<double>(cell.cell->world_size) / static_cast<double>(cell.cell->seq_length));
+  for (const double rate : rates) mean += rate / static_cast<double>(rates.size());
+  for (const double rate : rates) squares += (rate - mean) * (rate - mean);
+  const double sd = std::sqrt(squares / static_cast<double>(rates.size() - 1));
+  ASSERT_GT(sd, 0);
+  EXPECT_NEAR(cell.samples_per_s.mean, mean, 1e-9 * mean);
+  const std::string page = html_text(study, analysis, {}, "none");
+  EXPECT_NE(page.find(formatted("%s &plusmn; %.2g<", speed_text(mean).c_str(), sd)), std::string::npos);
+  const Value json = parse_json(json_text(study, analysis), "json");
+  EXPECT_NEAR(json.find("cells")->items()[1].find("samples_per_s_sd")->as_double(), sd, 1e-9 * sd);
+  EXPECT_NE(column_of(csv_text(analysis), "samples_per_s_sd"), "no such column");
 }
 
 TEST(Report, the_ranking_is_a_table_that_can_be_pasted) {

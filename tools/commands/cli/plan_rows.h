@@ -20,6 +20,9 @@ inline constexpr Option kPlanCommand[] = {
     text("--table", "NAME",
          "instead of a config: the rows of a published table, planned against printed; \"all\": every table")
         .not_with("--search"),
+    file("--svg", "FILE",
+         "with --table: draw tokens per rank and second over the ranks, planned and printed, into this file")
+        .only_with("--table"),
     kSet,
     kDeepSpeed,
     kPluginPath,

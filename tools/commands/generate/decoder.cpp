@@ -80,6 +80,7 @@ at::Tensor Decoder::first_pass() {
     std::copy_n(texts_[growing_[b]].begin(), lengths[b], tokens.mutable_data_ptr<int64_t>() + b * columns);
   }
   const at::Tensor logits = model_.next_logits(tokens, *cache_);
+  most_cache_bytes_ = std::max(most_cache_bytes_, cache_->bytes());
   cache_->advance(lengths);
   return equal ? logits : next_pass();
 }

@@ -27,6 +27,8 @@ class DRIVETRAIN_INTERNAL Decoder {
   at::Tensor logits();
   // What comes behind each of them; nothing: the text has ended.
   void add(const std::vector<std::optional<int64_t>>& tokens);
+  // Of the largest cache so far, in bytes.
+  int64_t most_cache_bytes() const { return most_cache_bytes_; }
 
  private:
   bool fits() const;  // all texts have positions
@@ -42,6 +44,7 @@ class DRIVETRAIN_INTERNAL Decoder {
   std::vector<size_t> growing_;
   int64_t most_ = 0;
   std::unique_ptr<GenerationCache> cache_;
+  int64_t most_cache_bytes_ = 0;
   std::optional<bool> takes_cache_;  // nothing: not looked at yet
   bool begun_ = false, said_length_ = false;
 };

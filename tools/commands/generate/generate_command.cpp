@@ -119,6 +119,14 @@ Sampling sampling_of(const cli::Arguments& arguments) {
   return {arguments.real("--temperature"), arguments.whole("--top-k", 0), arguments.real("--top-p")};
 }
 
+GrowingTexts growing_of(const std::vector<std::vector<int64_t>>& tokens, const cli::Arguments& arguments) {
+  GrowingTexts texts;
+  texts.rows = std::min(static_cast<int64_t>(tokens.size()), arguments.whole("--batch-size"));
+  for (const auto& one : tokens) texts.prompt = std::max(texts.prompt, static_cast<int64_t>(one.size()));
+  texts.most = arguments.whole("--tokens");
+  return texts;
+}
+
 void open(const std::string& device) {
   open_device(device);  // before a plugin that needs its libraries
   install_cpu_allocator();
@@ -131,16 +139,16 @@ int generate_command(const cli::Arguments& arguments) {
   const std::string& folder = arguments.plain().front();
   const std::vector<Prompt> prompts = prompts_of(arguments);
   const InferenceSettings on{arguments.text("--device"), arguments.text("--dtype"), arguments.text("--attention", "")};
-  open(on.device);
+  if (!arguments.has("--plan")) open(on.device);
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   const auto log = make_console_log(console_settings(0));
-  Inference model(folder, arguments.whole("--seed"), registry, log, on);
+  PreparedInference prepared = prepare_inference(folder, arguments.whole("--seed"), registry, log, on);
+  const std::shared_ptr<Model> shape = prepared.run->plugins.model;
   const auto store = make_local_store();
   const Services services{*log, *store};
   const TokenizerReaders readers(registry, services);
-  const ModelTexts texts(folder, arguments.text("--tokenizer", ""), model.model(), readers);
-  const Sampler sampler{model, texts, sampling_of(arguments), arguments.whole("--tokens")};
-  check_sampling(sampler.sampling, texts.vocab_size());
+  const ModelTexts texts(folder, arguments.text("--tokenizer", ""), *shape, readers);
+  check_sampling(sampling_of(arguments), texts.vocab_size());
   const ConversationWriter conversations(
       folder, arguments.text("--tokenizer", ""),
       texts.tokenizer() ? texts.tokenizer()->facts.files : std::vector<std::string>(), arguments.has("--chat"),
@@ -151,6 +159,14 @@ int generate_command(const cli::Arguments& arguments) {
                                               : texts.tokens_of(prompt));
   if (!texts.tokenizer() && texts.stream({}))
     std::cerr << printable(folder) << " names no tokenizer: tokens are taken for bytes" << std::endl;
+  const GrowingTexts growing = growing_of(tokens, arguments);
+  const GenerationMemory planned = planned_generation(*prepared.run, growing);
+  if (arguments.has("--plan")) {
+    say(generation_memory_text(growing, planned));
+    return 0;
+  }
+  Inference model(std::move(prepared), registry);
+  const Sampler sampler{model, texts, sampling_of(arguments), arguments.whole("--tokens")};
   Decoder decoder(model, *log);
   if (arguments.has("--prompts")) {
     write_batches(sampler, decoder, prompts, tokens, static_cast<size_t>(arguments.whole("--batch-size")));
@@ -159,6 +175,8 @@ int generate_command(const cli::Arguments& arguments) {
     stream_one(sampler, decoder, tokens.front());
   }
   if (!std::cout) throw Error(ErrorCode::io, "cannot write the sample to standard output");
+  if (arguments.has("--memory"))
+    std::cerr << generation_memory_text(growing, planned, model.measured_memory(decoder.most_cache_bytes()));
   return 0;
 }
 

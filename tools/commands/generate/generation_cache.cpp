@@ -46,6 +46,13 @@ std::pair<at::Tensor, at::Tensor> GenerationCache::append(const std::string& nam
   return {layer.k.narrow(2, 0, T).transpose(1, 2), layer.v.narrow(2, 0, T).transpose(1, 2)};
 }
 
+int64_t GenerationCache::bytes() const {
+  size_t sum = 0;
+  for (const auto& [name, layer] : layers_)
+    if (layer.k.defined()) sum += layer.k.nbytes() + layer.v.nbytes();
+  return static_cast<int64_t>(sum);
+}
+
 void GenerationCache::advance(const std::vector<int64_t>& columns) {
   for (size_t b = 0; b < past_.size(); ++b) past_[b] += columns.at(b);
   for (auto& [name, layer] : layers_) layer.in_this_pass = false;

@@ -29,6 +29,7 @@ class DRIVETRAIN_INTERNAL GenerationCache final : public KeyValueCache {
   void keep(const std::vector<int64_t>& rows);
   // Units whose layers have appended something so far.
   const std::set<int64_t>& units() const { return units_; }
+  int64_t bytes() const;  // of all layers so far
 
  private:
   // [B, G, capacity, C]: what a head attends to lies together.

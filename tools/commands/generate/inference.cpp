@@ -4,9 +4,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <set>
 
 #include "generate/model_source.h"
 #include "generate/text_tokens.h"
+#include "memory/cpu_allocator.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
 #include "step/evaluator.h"
@@ -28,8 +30,20 @@ Value attention_section(const std::string& folder, const InferenceSettings& on) 
   return of_run ? *of_run : Value();
 }
 
-std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registry& registry, const RankSetup& setup,
-                          const InferenceSettings& on) {
+std::unique_ptr<Run> built(PreparedInference prepared) {
+  auto run = std::make_unique<Run>(std::move(*prepared.run));
+  run->values_from = prepared.weights;
+  build_run(*run);
+  return run;
+}
+
+}  // namespace
+
+PreparedInference prepare_inference(const std::string& folder, int64_t seed, const Registry& registry,
+                                    std::shared_ptr<Log> log, const InferenceSettings& on) {
+  RankSetup setup;
+  setup.log = std::move(log);
+  setup.store = make_local_store();
   Problems problems;
   const ModelSource source = model_source(folder, registry);
   Value config = Value::object();
@@ -43,21 +57,25 @@ std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registr
   const RunSettings settings = read_run_settings(config, "generate", problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, on.device, problems, Purpose::generate);
   problems.throw_if_any();
-  auto run =
-      std::make_unique<Run>(std::move(*prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate)));
-  run->values_from = source.weights;
-  build_run(*run);
-  return run;
+  return {prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate), source.weights};
 }
 
-}  // namespace
-
 struct Inference::Impl {
-  Impl(std::unique_ptr<Run> built, const Registry& all)
+  Impl(std::unique_ptr<Run> own, const Registry& all)
       : registry(all),
-        run(std::move(built)),
+        run(std::move(own)),
         state(run->services->seed, &run->units, run->plugins.recompute.get(), {}, run->plan.id_of(Recompute::kKind)),
-        executor(executor_parts(*run), state, 0) {}
+        executor(executor_parts(*run), state, 0),
+        loading(peak()) {
+    if (DeviceRuntime* const device = run->device_runtime()) device->reset_peak(run->services->device);
+    reset_cpu_peak();
+  }
+
+  double peak() const {
+    DeviceRuntime* const device = run->device_runtime();
+    return static_cast<double>(device ? device->memory(run->services->device).peak_allocated
+                                      : cpu_memory().peak_in_use);
+  }
 
   at::Tensor pass(Batch batch) {
     const at::Device device = run->services->device;
@@ -72,15 +90,15 @@ struct Inference::Impl {
   std::unique_ptr<Run> run;
   StepState state;
   Executor executor;
+  const double loading;  // bytes at the peak of loading
 };
 
 Inference::Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log,
-                     const InferenceSettings& on) {
-  RankSetup setup;
-  setup.log = std::move(log);
-  setup.store = make_local_store();
-  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup, on), registry);
-}
+                     const InferenceSettings& on)
+    : Inference(prepare_inference(folder, seed, registry, std::move(log), on), registry) {}
+
+Inference::Inference(PreparedInference prepared, const Registry& registry)
+    : impl_(std::make_unique<Impl>(built(std::move(prepared)), registry)) {}
 
 Inference::~Inference() = default;
 
@@ -127,6 +145,23 @@ at::Tensor Inference::next_logits(const at::Tensor& tokens_BS, GenerationCache& 
   const auto without = [this](void*) { impl_->state.use_cache(nullptr); };
   const std::unique_ptr<void, decltype(without)> at_end(&cache, without);
   return impl_->pass(std::move(batch)).select(1, -1);
+}
+
+GenerationMemory Inference::measured_memory(int64_t keys) const {
+  const Run& run = *impl_->run;
+  GenerationMemory memory;
+  double counted = 0;  // of the weights, by the allocator
+  std::set<const c10::StorageImpl*> seen;
+  for (const ParamPtr& param : run.units.all()) {
+    const at::Storage& storage = param->tensor.storage();
+    if (!seen.insert(storage.unsafeGetStorageImpl()).second) continue;
+    memory.weights += static_cast<double>(storage.nbytes());
+    counted += static_cast<double>(param->tensor.is_cpu() ? cpu_memory_of(storage.data_ptr()) : storage.nbytes());
+  }
+  if (keys > 0) memory.keys = static_cast<double>(keys);
+  memory.passing = std::max(0.0, impl_->peak() - counted - memory.keys.value_or(0));
+  memory.loading = impl_->loading;
+  return memory;
 }
 
 bool Inference::every_block_appended(const GenerationCache& cache) const {

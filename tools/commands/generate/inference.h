@@ -8,6 +8,7 @@
 #include <drivetrain/model.h>
 
 #include "generate/generation_cache.h"
+#include "generate/generation_memory.h"
 #include "internal.h"
 #include "plan/choose_plugins.h"
 #include "plugin/registry.h"
@@ -21,9 +22,19 @@ struct InferenceSettings {
   std::string attention{};     // name of a plugin; empty: that of the run, else the default
 };
 
+// A model of a folder as it will be loaded: nothing of its weights is read.
+struct PreparedInference {
+  std::unique_ptr<PreparedRun> run;
+  std::string weights;  // read by the plugin's own rules; empty: the model knows its folder
+};
+// `folder`: a run folder (its weights are in final/) or a Hugging Face folder. Error(config) if it holds no model.
+DRIVETRAIN_INTERNAL PreparedInference prepare_inference(const std::string& folder, int64_t seed,
+                                                        const Registry& registry, std::shared_ptr<Log> log,
+                                                        const InferenceSettings& on = {});
+
 class DRIVETRAIN_INTERNAL Inference {
  public:
-  // `folder`: a run folder (its weights are in final/) or a Hugging Face folder. Error(config) if it holds no model.
+  Inference(PreparedInference prepared, const Registry& registry);
   Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log,
             const InferenceSettings& on = {});
   ~Inference();
@@ -39,6 +50,9 @@ class DRIVETRAIN_INTERNAL Inference {
   // Whether the passes so far left keys of every block of the model in the cache. Where they did not, the model looks
   // at earlier positions by something else, or not at all, and is computed for whole texts.
   bool every_block_appended(const GenerationCache& cache) const;
+  // As it was up to now at the fullest moment, without what the CPU's allocator does not count, blocks below 64 KB.
+  // `keys`: of the largest cache, in bytes; 0: there was none.
+  GenerationMemory measured_memory(int64_t keys) const;
 
   struct Evaluated {
     Value figures;

@@ -207,6 +207,8 @@ Value result_value(const CollectiveResult& result, int64_t ranks) {
   value.set("bus_factor", factor);
   value.set("algorithm_bytes_per_s", bytes / spread.median);
   value.set("bus_bytes_per_s", factor * bytes / spread.median);
+  value.set("algorithm_bits_per_s", 8 * bytes / spread.median);
+  value.set("bus_bits_per_s", 8 * factor * bytes / spread.median);
   value.set("rounds_s", std::move(rounds));
   return value;
 }
@@ -214,6 +216,7 @@ Value result_value(const CollectiveResult& result, int64_t ranks) {
 std::vector<std::string> result_cells(const CollectiveResult& result, int64_t ranks) {
   const Spread spread = spread_of(result.rounds);
   const double algorithm = static_cast<double>(result.bytes) / spread.median / 1e9;
+  const double bus = algorithm * bus_factor(result.collective, ranks);
   return {result.collective,
           result.communicator,
           buffer_name(result.buffers),
@@ -221,13 +224,16 @@ std::vector<std::string> result_cells(const CollectiveResult& result, int64_t ra
           seconds_text(spread.min),
           seconds_text(spread.median),
           formatted("%.3f", algorithm),
-          formatted("%.3f", algorithm * bus_factor(result.collective, ranks))};
+          formatted("%.3f", bus),
+          formatted("%.2f", 8 * algorithm),
+          formatted("%.2f", 8 * bus)};
 }
 
 void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& results, const CollectivesRequest& wish,
                       const RankAlone& rank) {
   const int64_t ranks = rank.environment().world_size;
-  TextTable table({"collective", "communicator", "buffers", "bytes", "least", "median", "algbw GB/s", "busbw GB/s"});
+  TextTable table({"collective", "communicator", "buffers", "bytes", "least", "median", "algbw GB/s", "busbw GB/s",
+                   "algbw Gbps", "busbw Gbps"});
   Value list = Value::array();
   for (const CollectiveResult& result : results) {
     table.row(result_cells(result, ranks));

@@ -62,8 +62,9 @@ void FitReport::add(const TableResult& result, const MachineOfRow& machine_of) {
       throw fail(ErrorCode::config, "rows with a TGS count are of two machines, ", constants_->hardware.path, " and ",
                  machine.hardware.path, ", and constants are fitted to one\n   plan their tables one by one");
     constants_->profiles.try_emplace(machine.profile.name, machine.profile);
-    rows_.push_back({row.row->label, machine.profile.name, concat(row.row->ranks, " ", row.row->config.to_json()),
-                     static_cast<double>(row.row->ranks), row.forecast.work, *row.row->tgs});
+    (row.row->held_back ? held_ : rows_)
+        .push_back({row.row->label, machine.profile.name, concat(row.row->ranks, " ", row.row->config.to_json()),
+                    static_cast<double>(row.row->ranks), row.forecast.work, *row.row->tgs});
   }
 }
 
@@ -97,11 +98,20 @@ std::vector<double> FitReport::errors(const FitConstants& constants, double abov
   return list;
 }
 
+std::vector<double> FitReport::held_errors() const {
+  std::vector<double> list;
+  for (const FitRow& row : held_) list.push_back(tgs_error(row, *constants_));
+  return list;
+}
+
 std::string FitReport::beyond_text(const Judged& j) const {
   std::set<std::string> lines;
   for (size_t i = 0; i < rows_.size(); ++i)
     if (std::abs(j.each.errors[i]) > kHeld)
       lines.insert(formatted("  %+6.1f %%  ", 100 * j.each.errors[i]) + rows_[i].label + "\n");
+  for (const FitRow& row : held_)
+    if (const double error = tgs_error(row, *constants_); std::abs(error) > kHeld)
+      lines.insert(formatted("  %+6.1f %%  ", 100 * error) + row.label + ", held back\n");
   if (lines.empty()) return "";
   std::string text = formatted("what the form does not hold within %.0f %% (left out of the fit):\n", 100 * kHeld);
   for (const std::string& line : lines) text += line;
@@ -131,6 +141,7 @@ std::string FitReport::text() {
                        summary_of(errors(j.of_few, kFewRanks)));
   text += summary_text(formatted("TGS, fitted to at most %.0f ranks, of %.0f,", kFewRanks, kManyRanks),
                        summary_of(errors(j.of_few, kManyRanks - 1)));
+  text += summary_text("TGS, held back from every fit, constants as in the files,", summary_of(held_errors()));
   return text + beyond_text(j);
 }
 
@@ -148,6 +159,7 @@ Value FitReport::to_value() {
   value.set("constants", std::move(constants));
   value.set("as_shipped", summary_value(summary_of(errors(*constants_, 0))));
   value.set("left_out", summary_value(summary_of(j.each.errors)));
+  value.set("held_back", summary_value(summary_of(held_errors())));
   value.set("from_few_ranks", summary_value(summary_of(errors(j.of_few, kFewRanks))));
   value.set("from_few_ranks_at_1024", summary_value(summary_of(errors(j.of_few, kManyRanks - 1))));
   return value;

@@ -26,10 +26,11 @@ class FitReport {
   const Judged& judged();
   std::vector<double> errors(const FitConstants& constants, double above_ranks) const;
   std::string beyond_text(const Judged& j) const;
+  std::vector<double> held_errors() const;
 
   std::vector<Profile> memory_;  // of rows without a time
   std::optional<FitConstants> constants_;
-  std::vector<FitRow> rows_;
+  std::vector<FitRow> rows_, held_;  // held_: never fitted to
   std::optional<Judged> judged_;
 };
 

@@ -9,9 +9,11 @@
 #include "base/printable.h"
 #include "config_files/load.h"
 #include "planner/fit_report.h"
+#include "planner/scaling_chart.h"
 #include "planner/table_report.h"
 #include "shared/commands.h"
 #include "train/plan_config.h"
+#include "train/run_folder.h"
 
 namespace drivetrain {
 namespace {
@@ -81,6 +83,9 @@ std::string plan_tables(const std::string& name, const cli::Arguments& arguments
   refuse_options(arguments);
   const std::string folder = data_folder("published");
   const bool all = name == "all";
+  if (all && arguments.has("--svg"))
+    throw fail(ErrorCode::config,
+               "plan: --svg draws the rows of one table, not of all\n   name it: ", join(published_names(folder)));
   RowPlanner planner(arguments);
   const MachineOfRow machine_of = [&](const PublishedRow& row) -> const RowMachine& { return planner.machine_of(row); };
   const PlanRow plan = [&](const PublishedRow& row, const RowMachine& machine) { return planner.plan(row, machine); };
@@ -91,6 +96,7 @@ std::string plan_tables(const std::string& name, const cli::Arguments& arguments
     const PublishedTable table = read_published(one, folder);
     const TableResult result = plan_rows(table, machine_of, plan);
     fit.add(result, machine_of);
+    if (arguments.has("--svg")) write_text_file(arguments.text("--svg"), scaling_chart(table, result));
     text += table_text(table, result, machine_of) + (all ? "\n" : "");
     list.items().push_back(table_value(table, result, machine_of));
   }

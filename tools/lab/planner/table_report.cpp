@@ -20,14 +20,6 @@ RowResult plan_row(const PublishedRow& row, const RowMachine& machine, const Pla
   return result;
 }
 
-bool same_but_ranks(const PublishedRow& a, const PublishedRow& b) {
-  const auto settings = [](const PublishedRow& r) {
-    return std::tuple(r.config.find("model")->to_json(), r.tensor, r.stages, r.context, r.shard_ranks, r.shard_values,
-                      r.recompute, r.micro_batch, r.micro_batches, r.seq_length);
-  };
-  return settings(a) == settings(b);
-}
-
 double scaling_of(const RowResult& one, const std::vector<RowResult>& rows) {
   const RowResult* fewest = &one;
   for (const RowResult& other : rows)
@@ -49,12 +41,13 @@ std::string row_text(const RowResult& r, size_t width) {
                       r.at_limit    ? "at the device's limit, not judged"
                       : r.gib_error ? signed_percent(*r.gib_error).c_str()
                                     : "not judged");
-  return text + "\n";
+  return text + (r.row->held_back ? "  held back\n" : "\n");
 }
 
 Value row_value(const RowResult& r, const RowMachine& machine) {
   Value value = Value::object();
   value.set("row", r.row->label), value.set("ranks", r.row->ranks), value.set("profile", r.row->profile);
+  value.set("held_back", r.row->held_back);
   if (r.tgs_error) {
     value.set("tgs", *r.row->tgs), value.set("planned_tgs", r.forecast.time.tgs), value.set("tgs_error", *r.tgs_error);
     value.set("scaling", r.scaling);
@@ -68,6 +61,14 @@ Value row_value(const RowResult& r, const RowMachine& machine) {
 }
 
 }  // namespace
+
+bool same_but_ranks(const PublishedRow& a, const PublishedRow& b) {
+  const auto settings = [](const PublishedRow& r) {
+    return std::tuple(r.config.find("model")->to_json(), r.tensor, r.stages, r.context, r.shard_ranks, r.shard_values,
+                      r.recompute, r.micro_batch, r.micro_batches, r.seq_length);
+  };
+  return settings(a) == settings(b);
+}
 
 std::string summary_text(const std::string& what, const ErrorSummary& s) {
   if (s.rows == 0) return "";
@@ -96,14 +97,15 @@ ErrorSummary summary_of(std::vector<double> errors) {
 
 TableResult plan_rows(const PublishedTable& table, const MachineOfRow& machine_of, const PlanRow& plan) {
   TableResult result;
-  std::vector<double> tgs, gib;
+  std::vector<double> tgs[2], gib[2];  // by held_back
   for (const PublishedRow& row : table.rows) {
     result.rows.push_back(plan_row(row, machine_of(row), plan));
-    if (const auto& error = result.rows.back().tgs_error) tgs.push_back(*error);
-    if (const auto& error = result.rows.back().gib_error) gib.push_back(*error);
+    if (const auto& error = result.rows.back().tgs_error) tgs[row.held_back].push_back(*error);
+    if (const auto& error = result.rows.back().gib_error) gib[row.held_back].push_back(*error);
   }
   for (RowResult& row : result.rows) row.scaling = scaling_of(row, result.rows);
-  result.tgs = summary_of(tgs), result.gib = summary_of(gib);
+  result.tgs = summary_of(tgs[0]), result.gib = summary_of(gib[0]);
+  result.held_tgs = summary_of(tgs[1]), result.held_gib = summary_of(gib[1]);
   return result;
 }
 
@@ -117,6 +119,8 @@ std::string table_text(const PublishedTable& table, const TableResult& result, c
   for (const RowResult& row : result.rows) width = std::max(width, row.row->label.size());
   for (const RowResult& row : result.rows) text += row_text(row, width);
   text += summary_text("TGS", result.tgs) + summary_text("memory", result.gib);
+  text += summary_text("TGS, held back from every fit,", result.held_tgs);
+  text += summary_text("memory, held back when constants were chosen,", result.held_gib);
   text += "assumed:\n";
   for (const std::string& line : table.system.assumptions) text += "  - " + line + "\n";
   return text;
@@ -130,6 +134,8 @@ Value table_value(const PublishedTable& table, const TableResult& result, const 
   if (!table.rows.empty()) value.set("hardware", machine_of(table.rows.front()).hardware.name);
   value.set("rows", std::move(rows));
   value.set("tgs_errors", summary_value(result.tgs)), value.set("memory_errors", summary_value(result.gib));
+  value.set("held_back_tgs_errors", summary_value(result.held_tgs));
+  value.set("held_back_memory_errors", summary_value(result.held_gib));
   value.set("assumptions", std::move(assumed));
   return value;
 }

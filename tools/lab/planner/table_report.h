@@ -27,6 +27,9 @@ struct RowMachine {
   Profile profile;
 };
 
+// But for its ranks and what was printed of it, one row is the other.
+DRIVETRAIN_INTERNAL bool same_but_ranks(const PublishedRow& a, const PublishedRow& b);
+
 struct RowResult {
   const PublishedRow* row = nullptr;
   Forecast forecast;
@@ -38,6 +41,7 @@ struct RowResult {
 struct TableResult {
   std::vector<RowResult> rows;
   ErrorSummary tgs, gib;
+  ErrorSummary held_tgs, held_gib;  // of rows that are held back from every fit
 };
 // `plan`: plans a row's config under its profile. `machine_of`: the machine and the profile of a row.
 using MachineOfRow = std::function<const RowMachine&(const PublishedRow& row)>;

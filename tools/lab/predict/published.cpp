@@ -163,6 +163,7 @@ PublishedRow row_of(const RowReader& read, const Value& value, const Value& tabl
   row.shard_values = read.yes("shard_values"), row.recompute = read.yes("recompute");
   row.micro_batch = read.whole("micro_batch"), row.micro_batches = read.whole("micro_batches");
   row.seq_length = read.whole("seq_length");
+  if (const Value* const held = value.find("held_back")) row.held_back = held->as_bool();
   row.tgs = read.printed("tgs"), row.gib = read.printed("gib");
   row.label = label_of(row, model);
   check(row, value);

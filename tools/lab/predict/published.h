@@ -22,6 +22,7 @@ struct PublishedRow {
   bool shard_values = false, recompute = false;
   int64_t micro_batch = 1, micro_batches = 1, seq_length = 0;
   std::optional<double> tgs, gib;  // as printed
+  bool held_back = false;          // constants are not fitted to it: it tells how well other rows are planned
 
   int64_t replicas() const { return ranks / (tensor * stages); }  // ranks with the same part of the model
 };

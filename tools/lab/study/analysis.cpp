@@ -79,7 +79,9 @@ void finish(const Sums& sums, const StudyRecord& study, CellResult& result) {
   result.first_five_s = mean_of(sums.first_five);
   result.tgs_real = result.speed.mean * mean_of(sums.real_share);
   result.tgs_loss = result.speed.mean * mean_of(sums.loss_share);
-  result.samples_per_s = static_cast<double>(cell.batch) / result.step_s.mean;
+  std::vector<double> samples;
+  for (const double seconds : sums.figures) samples.push_back(static_cast<double>(cell.batch) / seconds);
+  result.samples_per_s = positive_summary_of(samples);
   result.startup_s = mean_of(sums.startup), result.wall_s = mean_of(sums.wall);
   for (const auto& [part, shares] : sums.parts) result.part_shares[part] = mean_of(shares);
   result.communication_share = mean_of(sums.communication);

@@ -56,15 +56,15 @@ struct CellResult {
   const CellRecord* cell = nullptr;
   State state = State::skipped;  // ok if any run was; else that of the last run
   int ok = 0;
-  bool begun = false;           // any run has ended
-  std::string reason;           // of the last run that was not ok
-  std::vector<double> tgs;      // one per ok run, by its figure (Warmup)
-  std::vector<int64_t> blocks;  // of those
-  Summary speed, step_s;        // over runs, by their figures
-  std::vector<double> steps;    // of the windows of all runs, seconds
+  bool begun = false;                    // any run has ended
+  std::string reason;                    // of the last run that was not ok
+  std::vector<double> tgs;               // one per ok run, by its figure (Warmup)
+  std::vector<int64_t> blocks;           // of those
+  Summary speed, step_s, samples_per_s;  // over runs, by their figures
+  std::vector<double> steps;             // of the windows of all runs, seconds
   double step_p10 = 0, step_median = 0, step_p90 = 0,
          first_five_s = 0;  // over these; the mean of each run's first five
-  double tgs_real = 0, tgs_loss = 0, samples_per_s = 0, startup_s = 0, wall_s = 0;
+  double tgs_real = 0, tgs_loss = 0, startup_s = 0, wall_s = 0;
   bool never_steady = false;
   double peak_bytes = 0;  // of the largest rank's process, or its states where no process was measured
   std::map<std::string, double> part_shares;  // of a step: mean over runs and ranks; empty: nothing was measured

@@ -1,5 +1,10 @@
 #include "study/limits.h"
 
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -10,39 +15,78 @@ namespace {
 
 std::string gigabytes(double bytes) { return formatted("%.3g GB", bytes / 1e9); }
 
-// All ranks of the run are on this host, and their tensors are in its memory.
-bool is_on_this_host(const CellPlan& plan) {
+// All ranks of the run are on this host, and their tensors are in the memory of this device.
+bool is_here(const CellPlan& plan, const char* name) {
   const Value* const device = plan.resolved.find("device");
-  return plan.hosts.empty() && device && device->is_string() && device->as_string() == "cpu";
+  return plan.hosts.empty() && device && device->is_string() && device->as_string() == name;
 }
 
-std::string memory_verdict(const StudyFile& study, const CellPlan& plan, double memory_bytes) {
+std::string memory_verdict(const StudyFile& study, const CellPlan& plan, const HostMemory& here) {
   const double bytes = plan.planned_bytes(), all = bytes * static_cast<double>(plan.world_size);
   if (!plan.too_large.empty()) return plan.too_large;
   if (study.memory_limit > 0 && bytes > static_cast<double>(study.memory_limit))
     return concat(gigabytes(bytes), " a rank are planned, \"memory_limit_bytes\" is ",
                   gigabytes(static_cast<double>(study.memory_limit)));
-  if (memory_bytes > 0 && all > memory_bytes && is_on_this_host(plan))
-    return concat(gigabytes(all), " are planned for its ranks, this host has ", gigabytes(memory_bytes));
+  if (here.host > 0 && all > here.host && is_here(plan, "cpu"))
+    return concat(gigabytes(all), " are planned for its ranks, this host has ", gigabytes(here.host));
+  if (here.gpu > 0 && bytes > here.gpu && is_here(plan, "cuda"))
+    return concat(gigabytes(bytes), " a rank are planned, a GPU here has ", gigabytes(here.gpu));
   return "";
 }
 
+double run_seconds(const CellPlan& plan) { return plan.step_s * static_cast<double>(plan.steps()); }
+
 }  // namespace
 
+// The functions are those of nvml.h, found by name since the library comes with the driver. 0 is success.
+HostMemory memory_here(const std::string& nvml) {
+  HostMemory here;
+  here.host = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  void* const library = dlopen(nvml.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return here;
+  struct Bytes {
+    unsigned long long total, free, used;
+  };
+  const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+  const auto count = reinterpret_cast<int (*)(unsigned*)>(dlsym(library, "nvmlDeviceGetCount_v2"));
+  const auto handle = reinterpret_cast<int (*)(unsigned, void**)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+  const auto memory = reinterpret_cast<int (*)(void*, Bytes*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+  unsigned gpus = 0;
+  if (init && count && handle && memory && init() == 0 && count(&gpus) == 0)
+    for (unsigned i = 0; i < gpus; ++i) {
+      void* device = nullptr;
+      Bytes bytes{};
+      if (handle(i, &device) != 0 || memory(device, &bytes) != 0) continue;
+      const auto total = static_cast<double>(bytes.total);
+      here.gpu = here.gpu > 0 ? std::min(here.gpu, total) : total;
+    }
+  dlclose(library);
+  return here;
+}
+
+ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const HostMemory& here) {
+  ExpectedEnd end;
+  if (!plan.refusal.empty()) return end;
+  end.too_large = memory_verdict(study, plan, here);
+  if (run_seconds(plan) > study.timeout_s)
+    end.too_slow = concat("its steps alone are planned to ", formatted("take %.4g s", run_seconds(plan)),
+                          ", \"timeout_s\" is ", study.timeout_s, " s");
+  return end;
+}
+
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
-                                           const std::vector<CellPlan>& plans, double memory_bytes) {
+                                           const std::vector<CellPlan>& plans, const HostMemory& here) {
   std::vector<std::string> lines;
   double all_s = 0;
   for (size_t i = 0; i < cells.size(); ++i) {
     const CellPlan& plan = plans[i];
     if (!plan.refusal.empty() || cells[i].is_noise) continue;
-    const double run_s = plan.step_s * static_cast<double>(plan.steps());
-    all_s += run_s * static_cast<double>(study.repeats.most);
-    if (const std::string verdict = memory_verdict(study, plan, memory_bytes); !verdict.empty())
-      lines.push_back(concat(cells[i].id, " will be out of memory by its plan: ", verdict));
-    if (run_s > study.timeout_s)
-      lines.push_back(concat(cells[i].id, " will end at its \"timeout_s\", ", study.timeout_s,
-                             " s: its steps alone are planned to ", formatted("take %.4g s", run_s)));
+    all_s += run_seconds(plan) * static_cast<double>(study.repeats.most);
+    const ExpectedEnd end = expected_end(study, plan, here);
+    if (!end.too_large.empty())
+      lines.push_back(concat(cells[i].id, " will be out of memory by its plan: ", end.too_large));
+    if (!end.too_slow.empty())
+      lines.push_back(concat(cells[i].id, " will not end in time by its plan: ", end.too_slow));
   }
   all_s /= static_cast<double>(study.dispatch.slots);
   if (study.budget_s > 0 && all_s > study.budget_s)

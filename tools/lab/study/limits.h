@@ -9,10 +9,22 @@
 
 namespace drivetrain::study {
 
+// Bytes of this host, and of the smallest of its GPUs as the driver's library says; 0: not known.
+struct HostMemory {
+  double host = 0, gpu = 0;
+};
+HostMemory memory_here(const std::string& nvml = "libnvidia-ml.so.1");
+
+// How a run of the cell ends by its plan, where that is badly: why it does not fit, and why it takes too long. "" is
+// well, or not known.
+struct ExpectedEnd {
+  std::string too_large, too_slow;
+};
+ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const HostMemory& here);
+
 // One line for each cell that does not fit, by the machine's file, by "memory_limit_bytes" or by this host's memory, or
 // that is planned to run beyond "timeout_s", and one where all runs together are planned beyond "budget_s".
-// `memory_bytes`: of this host; 0: not known.
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
-                                           const std::vector<CellPlan>& plans, double memory_bytes);
+                                           const std::vector<CellPlan>& plans, const HostMemory& here);
 
 }  // namespace drivetrain::study

@@ -11,9 +11,10 @@ namespace {
 
 std::string megabytes(double bytes) { return formatted("%.1f MB", bytes / 1e6); }
 
-std::string verdict(const CellPlan& plan) {
+std::string verdict(const CellPlan& plan, const ExpectedEnd& end) {
   if (!plan.refusal.empty()) return "refused: " + first_line(plan.refusal);
-  return concat("batch ", plan.batch("train_batch_size"), " = ", plan.batch("micro_batch_size"), " x ",
+  return concat(end.too_large.empty() ? "" : "TOO LARGE, ", end.too_slow.empty() ? "" : "TOO SLOW, ", "batch ",
+                plan.batch("train_batch_size"), " = ", plan.batch("micro_batch_size"), " x ",
                 plan.batch("accumulation"), " x ", plan.plan.find("batch")->find("ranks")->as_int());
 }
 
@@ -62,7 +63,8 @@ std::string cost(const StudyFile& study, size_t runs, double wall_s) {
 
 }  // namespace
 
-std::string plan_text(const StudyFile& study, const Design& design, const std::vector<CellPlan>& plans, double wall_s) {
+std::string plan_text(const StudyFile& study, const Design& design, const std::vector<CellPlan>& plans, double wall_s,
+                      const HostMemory& here) {
   size_t width = 4;
   for (const Cell& cell : design.cells) width = std::max(width, shown(cell.id).size());
   const int columns = static_cast<int>(std::min<size_t>(width, 100));
@@ -74,19 +76,27 @@ std::string plan_text(const StudyFile& study, const Design& design, const std::v
                                                     : "";
     text += formatted("%-*s  %5lld  %16s  %8s  ", columns, shown(design.cells[i].id).c_str(),
                       static_cast<long long>(plans[i].world_size), memory.c_str(), step_text(plans[i]).c_str());
-    text += verdict(plans[i]) + role + "\n";
+    text += verdict(plans[i], expected_end(study, plans[i], here)) + role + "\n";
   }
   if (design.left_out > 0) text += concat(design.left_out, " cells are left out by constraints\n");
   if (!design.aliasing.empty()) text += design.aliasing + "\n";
   return text + times_text(study, plans) + cost(study, runs_of(study, plans), wall_s) + "\n";
 }
 
-std::string plan_json(const StudyFile& study, const Design& design, const std::vector<CellPlan>& plans, double wall_s) {
+std::string plan_json(const StudyFile& study, const Design& design, const std::vector<CellPlan>& plans, double wall_s,
+                      const HostMemory& here) {
   Value cells = Value::array();
   for (size_t i = 0; i < plans.size(); ++i) {
     Value cell = Value::object();
     cell.set("cell", design.cells[i].id), cell.set("world_size", plans[i].world_size);
-    cell.set("verdict", plans[i].refusal.empty() ? "accepted" : "refused"), cell.set("reason", plans[i].refusal);
+    const ExpectedEnd end = expected_end(study, plans[i], here);
+    cell.set("verdict", !plans[i].refusal.empty() ? "refused"
+                        : !end.too_large.empty()  ? "too large"
+                        : !end.too_slow.empty()   ? "too slow"
+                                                  : "accepted");
+    cell.set("reason", !plans[i].refusal.empty() ? plans[i].refusal
+                       : end.too_large.empty()   ? end.too_slow
+                                                 : end.too_large);
     cell.set("planned_bytes", plans[i].planned_bytes());
     cell.set("planned_step_s", plans[i].step_s > 0 ? Value(plans[i].step_s) : Value());
     cell.set("no_planned_time", plans[i].no_time);
@@ -95,7 +105,9 @@ std::string plan_json(const StudyFile& study, const Design& design, const std::v
     cells.items().push_back(std::move(cell));
   }
   const size_t runs = runs_of(study, plans);
-  Value plan = Value::object();
+  Value plan = Value::object(), expected = Value::array();
+  for (const std::string& line : expected_failures(study, design.cells, plans, here)) expected.items().push_back(line);
+  plan.set("expected_failures", std::move(expected));
   plan.set("cells", std::move(cells)), plan.set("left_out", design.left_out), plan.set("aliasing", design.aliasing);
   plan.set("runs", static_cast<int64_t>(runs)), plan.set("repeats", study.repeats.most);
   plan.set("seconds", wall_s > 0 ? Value(wall_s * static_cast<double>(runs)) : Value());

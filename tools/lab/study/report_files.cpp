@@ -99,7 +99,8 @@ Value cell_value(const CellResult& result, const std::vector<Outcome>& outcomes)
   value.set("step_s", summary_value(result.step_s)), value.set("step_s_p10", result.step_p10);
   value.set("step_s_p50", result.step_median), value.set("step_s_p90", result.step_p90),
       value.set("first_five_steps_s", result.first_five_s);
-  value.set("samples_per_s", result.samples_per_s), value.set("startup_s", result.startup_s);
+  value.set("samples_per_s", result.samples_per_s.mean);
+  value.set("samples_per_s_sd", optional(result.samples_per_s.sd)), value.set("startup_s", result.startup_s);
   const auto measured = [&](double share) { return result.part_shares.empty() ? Value() : Value(share); };
   value.set("part_shares", shares_value(result)),
       value.set("communication_share", measured(result.communication_share));

@@ -86,10 +86,16 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
   return row + "\n<tr class=how><td colspan=9><code>" + escaped(r.cell->reproduce) + "</code></td></tr></tbody>\n";
 }
 
+// "12.3 +- 0.4", as tables of measured speeds have it; of one run without a deviation.
+std::string with_deviation(const Summary& summary) {
+  return speed_text(summary.mean) + (summary.sd ? formatted(" &plusmn; %.2g", *summary.sd) : "");
+}
+
 std::string figures_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) return "";
   std::string row = "<tr" + of_cell(*r.cell) + "><td>" + escaped(label_of(*r.cell, study)) + "</td>";
-  for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s}) row += numeric(speed_text(value));
+  for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss}) row += numeric(speed_text(value));
+  row += numeric(with_deviation(r.samples_per_s));
   row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_median, 1e3 * r.step_p90));
   row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
   row += numeric(r.mfu ? formatted("%.1f %%", 100 * *r.mfu) : "") +
@@ -232,7 +238,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   page += "</table></div>\n<h2>Figures</h2>" +
           table_of_rows(
               "<th>cell</th><th class=n>TGS padded</th><th class=n>TGS real</th><th class=n>TGS loss</th>"
-              "<th class=n>samples/s</th><th class=n>ms per step: 10 %, median, 90 %</th><th class=n>first five steps, "
+              "<th class=n>samples/s &plusmn; standard deviation</th><th class=n>ms per step: 10 %, median, 90 "
+              "%</th><th class=n>first five steps, "
               "ms</th>"
               "<th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th>",
               figures) +

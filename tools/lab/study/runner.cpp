@@ -53,7 +53,7 @@ class Runner {
     if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
     if (!request_.json) tell_limits();
     const auto form = request_.json ? plan_json : plan_text;
-    const std::string text = form(study_, design_, plans_, mean_wall_s(study_.output_dir));
+    const std::string text = form(study_, design_, plans_, mean_wall_s(study_.output_dir), memory_here());
     std::cout << (request_.json ? printable_json(text) : printable(text));
     return 0;
   }
@@ -153,8 +153,7 @@ class Runner {
 
   // What a plan says before the first run needs no run to find out.
   void tell_limits() {
-    const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    for (const std::string& line : expected_failures(study_, design_.cells, plans_, memory)) say(line);
+    for (const std::string& line : expected_failures(study_, design_.cells, plans_, memory_here())) say(line);
   }
 
   void tell_slots(const std::vector<Slot>& slots) {
