@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/printable.h"
 #include "base/value_error.h"
 
 namespace drivetrain {

@@ -1,6 +1,7 @@
 #include <drivetrain/param.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <drivetrain/error.h>
@@ -32,24 +33,9 @@ void check_named(const Param& param, const Axis& axis) {
 }  // namespace
 
 const char* role_name(ParamRole role) {
-  switch (role) {
-    case ParamRole::matrix:
-      return "matrix";
-    case ParamRole::bias:
-      return "bias";
-    case ParamRole::norm:
-      return "norm";
-    case ParamRole::embedding:
-      return "embedding";
-    case ParamRole::output:
-      return "output";
-    case ParamRole::router:
-      return "router";
-    case ParamRole::expert:
-      return "expert";
-    case ParamRole::adapter:
-      return "adapter";
-  }
+  constexpr const char* kNames[] = {"matrix", "bias", "norm", "embedding", "output", "router", "expert", "adapter"};
+  const auto at = static_cast<size_t>(role);
+  if (at < std::size(kNames)) return kNames[at];
   throw fail(ErrorCode::internal, "a parameter's role is the number ", static_cast<int>(role));
 }
 

@@ -6,7 +6,6 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/suggest.h"
-#include "base/trust.h"
 #include "plugin/open.h"
 #include "plugin_calls/plugin_call.h"
 

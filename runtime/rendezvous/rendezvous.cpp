@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/communicator/rank_list.h>
 #include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/standstill.h>
 
@@ -17,6 +18,8 @@
 
 namespace drivetrain {
 namespace {
+
+using toolkit::rank_list;
 
 using RendezvousClock = std::chrono::steady_clock;
 
@@ -157,13 +160,6 @@ std::string compare_facts(Store& store, const RankEnvironment& env, const Value&
 }
 
 }  // namespace
-
-std::string rank_list(const std::vector<int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  return text;
-}
 
 std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,
                                          const std::function<std::string(int64_t rank)>& key_of,

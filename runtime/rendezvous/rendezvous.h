@@ -101,8 +101,6 @@ auto telling_others(Store& store, const RankEnvironment& env, const Body& body) 
 // What this rank is doing ("building the model"), for the others' message if it dies meanwhile.
 DRIVETRAIN_INTERNAL void set_activity(Store& store, const RankEnvironment& env, const std::string& what);
 
-// "rank 1", "ranks 0, 2 and 3"
-std::string rank_list(const std::vector<int64_t>& ranks);
 // What the keys key_of(rank) hold, for `ranks` in their order. Error(communication) after timeout_s in all: "ranks 2
 // and 3 did not <do> within 60 s".
 DRIVETRAIN_INTERNAL std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,

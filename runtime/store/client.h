@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>

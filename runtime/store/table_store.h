@@ -1,9 +1,7 @@
 // Stores that hold the table themselves: one process, ranks that are threads, and rank 0 of several processes.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <drivetrain/store.h>
 

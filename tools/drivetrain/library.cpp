@@ -4,12 +4,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <regex>
-#include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/proc_text.h>
 
 #include "base/printable.h"
 #include "base/trust.h"
@@ -20,12 +19,6 @@ namespace drivetrain::program {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 std::string first_match(const std::string& text, const char* pattern) {
   std::smatch match;
@@ -150,8 +143,8 @@ void tell_calls(void* library) {
 
 std::string torch_release(const std::string& folder) {
   const fs::path torch(folder);
-  std::string release = release_of_header(text_of(torch / "include/torch/headeronly/version.h"));
-  if (release.empty()) release = first_match(text_of(torch / "version.py"), "__version__ *= *['\"]([^'\"]+)");
+  std::string release = release_of_header(proc_text(torch / "include/torch/headeronly/version.h"));
+  if (release.empty()) release = first_match(proc_text(torch / "version.py"), "__version__ *= *['\"]([^'\"]+)");
   if (release.empty()) release = release_of_package(fs::weakly_canonical(torch).parent_path());
   return release;
 }

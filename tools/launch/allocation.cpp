@@ -10,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/usage_error.h"
 #include "launch/command_output.h"
-#include "launch/hosts_request.h"
 
 namespace drivetrain::program {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/rank_variables.h"
 #include "cli/error_line.h"
 #include "launch/hosts_run.h"
-#include "launch/report.h"
 #include "launch/starter_command.h"
 #include "launch/starter_process.h"
 #include "launch/task_listener.h"

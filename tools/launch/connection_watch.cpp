@@ -6,8 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include <drivetrain/toolkit/files/proc_text.h>
 
 namespace drivetrain::program {
 namespace {
@@ -39,12 +40,6 @@ std::string kernel_form(const std::string& address, unsigned port, bool v6) {
   return text + buffer;
 }
 
-std::string text_of_table(const char* path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 bool is_cut(const std::string& table, const std::string& session) {
@@ -72,7 +67,7 @@ bool is_cut(const std::string& table, const std::string& session) {
 
 bool session_is_cut(const std::string& session) {
   if (session.empty()) return false;
-  return is_cut(text_of_table("/proc/net/tcp"), session) || is_cut(text_of_table("/proc/net/tcp6"), session);
+  return is_cut(proc_text("/proc/net/tcp"), session) || is_cut(proc_text("/proc/net/tcp6"), session);
 }
 
 }  // namespace drivetrain::program

@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "base/printable.h"
+#include "base/suggest.h"
 #include "cli/commands.h"
-#include "cli/parse.h"
 #include "cli/usage_error.h"
 #include "launch/meeting.h"
 #include "launch/rank_log.h"
@@ -147,11 +146,6 @@ class Sharing {
   std::map<int, std::vector<const Core*>> of_node_;
   std::vector<RankCores> out_;
 };
-
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
 
 std::string first_line_of(const std::filesystem::path& path) {
   std::ifstream file(path);

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/hosts_request.h"
-
 namespace drivetrain::program {
 
 // Of `--env KEY` or `--env KEY=VALUE`. Throws UsageError.

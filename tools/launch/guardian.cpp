@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include <drivetrain/toolkit/files/proc_text.h>

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <csignal>
 #include <sstream>
-#include <stdexcept>
 
 #include "base/printable.h"
 

@@ -1,7 +1,6 @@
 // The launcher's connection to the agent of one host: an ssh process with its three streams, or a socket.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>

@@ -46,11 +46,6 @@ std::string name_problem(const std::string& name) {
   return "\"" + shown(name) + "\" is no host name or address: it has letters, digits and . - _ : only, and no - first";
 }
 
-std::string in_lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 class HostfileReader {
  public:
   explicit HostfileReader(const std::string& path) : path_(path) {}
@@ -89,7 +84,7 @@ class HostfileReader {
 
   void add(const std::string& name, size_t count) {
     if (!is_host_name(name)) refuse_line(name_problem(name));
-    const auto [before, is_new] = lines_.try_emplace(in_lower_case(name), number_);
+    const auto [before, is_new] = lines_.try_emplace(lower_case(name), number_);
     if (!is_new)
       refuse_line("the host " + name + " stands here and in line " + std::to_string(before->second) +
                   "; give it one line with all its slots");

@@ -9,6 +9,7 @@
 #include "launch/elastic.h"
 #include "launch/environment.h"
 #include "launch/host_pool.h"
+#include "launch/starter_command.h"
 #include "launch/starter_request.h"
 #include "launch/this_host.h"
 

@@ -12,8 +12,6 @@
 #include <cstring>
 #include <memory>
 
-#include "launch/outcome.h"
-
 namespace drivetrain::program {
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }

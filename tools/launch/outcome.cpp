@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -11,30 +12,19 @@ namespace {
 constexpr int kPeerLost = 5, kRequeue = 75;
 
 const char* meaning(int code) {
-  switch (code) {
-    case 1:
-      return "an internal error";
-    case 2:
-      return "usage or configuration";
-    case 3:
-      return "a plugin is missing, refused or failed";
-    case 4:
-      return "out of memory";
-    case 5:
-      return "a peer was lost or timed out";
-    case 6:
-      return "checkpoint refused";
-    case 7:
-      return "numeric failure";
-    case 8:
-      return "input or output";
-    case 75:
-      return "preempted";
-    case 127:
-      return "could not be run: a program or a library is missing";
-    default:
-      return nullptr;
-  }
+  constexpr std::pair<int, const char*> kMeanings[] = {{1, "an internal error"},
+                                                       {2, "usage or configuration"},
+                                                       {3, "a plugin is missing, refused or failed"},
+                                                       {4, "out of memory"},
+                                                       {kPeerLost, "a peer was lost or timed out"},
+                                                       {6, "checkpoint refused"},
+                                                       {7, "numeric failure"},
+                                                       {8, "input or output"},
+                                                       {kRequeue, "preempted"},
+                                                       {127, "could not be run: a program or a library is missing"}};
+  for (const auto& [number, words] : kMeanings)
+    if (number == code) return words;
+  return nullptr;
 }
 
 // What most often sends it, where no rank can say it any more.

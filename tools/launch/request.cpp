@@ -1,12 +1,10 @@
 #include "launch/request.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
 #include <drivetrain/toolkit/text.h>
 
-#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "launch/core_binding.h"

@@ -1,7 +1,6 @@
 // The attempts of a run, one after the other: on this host, or on several, whose lost ones are replaced.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 

@@ -1,8 +1,6 @@
 // mpirun or srun while it works for a launch: its words, and its end.
 #pragma once
 
-#include <deque>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -9,7 +9,6 @@
 #include "launch/allocation.h"
 #include "launch/batch_script.h"
 #include "launch/command_output.h"
-#include "launch/this_host.h"
 
 namespace drivetrain::program {
 namespace {

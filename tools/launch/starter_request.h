@@ -5,7 +5,6 @@
 
 #include "cli/arguments.h"
 #include "launch/hosts_request.h"
-#include "launch/starter_command.h"
 
 namespace drivetrain::program {
 

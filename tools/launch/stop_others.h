@@ -2,7 +2,6 @@
 // then SIGKILL.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "launch/late_ranks.h"

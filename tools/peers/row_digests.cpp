@@ -1,7 +1,6 @@
 // The rows of dataset/megatron as digests, for tools/peers/megatron_samples.py.
 // row_digests PARAMS.json VOCABULARY TRAIN VALID prints {"train": [...], "valid": [...], "notes": {...}}: the first
 // TRAIN and VALID samples, and what the dataset notes.
-#include <cstdlib>
 #include <iostream>
 
 #include <drivetrain/dataset.h>

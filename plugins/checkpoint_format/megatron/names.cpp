@@ -1,7 +1,6 @@
 #include "names.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 

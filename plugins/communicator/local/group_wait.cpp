@@ -1,8 +1,6 @@
 // The part of LocalGroup that waits and explains what it waits for.
 #include <drivetrain/toolkit/communicator/rank_list.h>
 
-#include <algorithm>
-
 #include "group.h"
 
 namespace drivetrain::local {

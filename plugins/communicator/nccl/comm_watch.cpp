@@ -1,6 +1,5 @@
 // The watchdog's side of Comm: which calls are finished, what NCCL found in the background, and the end by force.
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include <drivetrain/error.h>

@@ -1,7 +1,6 @@
 #include "mixture.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include <drivetrain/error.h>

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 namespace drivetrain::megatron {

@@ -6,8 +6,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <bit>
-
 namespace {
 
 using namespace drivetrain;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
-#include <vector>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>

@@ -1,7 +1,5 @@
 #include "unicode.h"
 
-#include <array>
-#include <string>
 #include <vector>
 
 namespace drivetrain::bpe {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>

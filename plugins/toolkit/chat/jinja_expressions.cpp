@@ -1,8 +1,6 @@
 #include "jinja_expressions.h"
 
 #include <cctype>
-#include <cerrno>
-#include <cstdlib>
 
 namespace drivetrain::jinja {
 namespace {

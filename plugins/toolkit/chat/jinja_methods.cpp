@@ -4,7 +4,6 @@
 #include <map>
 
 #include <drivetrain/error.h>
-#include <drivetrain/toolkit/text/utf8.h>
 
 #include "jinja_run.h"
 #include "jinja_text.h"

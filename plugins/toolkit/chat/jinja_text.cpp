@@ -156,12 +156,4 @@ std::string in_case(const std::string& text, Case how) {
   return out;
 }
 
-void append_code_point(uint32_t code, std::string& out) {
-  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) return void(out += static_cast<char>(code));
-  if (code < 0x800) return out += static_cast<char>(0xC0 | code >> 6), tail(0);
-  if (code < 0x10000) return out += static_cast<char>(0xE0 | code >> 12), tail(6), tail(0);
-  out += static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0);
-}
-
 }  // namespace drivetrain::jinja

@@ -24,6 +24,4 @@ std::string replaced(const std::string& text, const std::string& old, const std:
 enum class Case { upper, lower, title, capital };
 std::string in_case(const std::string& text, Case how);
 
-void append_code_point(uint32_t code, std::string& out);
-
 }  // namespace drivetrain::jinja

@@ -1,7 +1,6 @@
 #include "blob_manifest.h"
 
 #include <cstdint>
-#include <limits>
 #include <string_view>
 
 #include <drivetrain/error.h>

@@ -2,28 +2,23 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <thread>
+
+#include <drivetrain/toolkit/files/proc_text.h>
 
 namespace drivetrain {
 namespace {
 
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 double number_in(const std::string& path) {
   double number = 0;
-  std::istringstream(text_of(path)) >> number;
+  std::istringstream(proc_text(path)) >> number;
   return number;
 }
 
 // Version 2: "100000 50000" or "max 100000"; version 1: two files, -1 for no limit.
 std::optional<double> quota_of(const std::string& folder) {
-  std::istringstream words(text_of(folder + "/cpu.max"));
+  std::istringstream words(proc_text(folder + "/cpu.max"));
   double quota = 0, period = 0;
   if (words >> quota >> period && period > 0) return quota / period;
   const double older = number_in(folder + "/cpu.cfs_quota_us"), of = number_in(folder + "/cpu.cfs_period_us");
@@ -35,7 +30,7 @@ std::optional<double> quota_of(const std::string& folder) {
 
 std::vector<std::string> control_groups(const std::string& controller, const std::string& root) {
   std::vector<std::string> folders;
-  std::istringstream lines(text_of(root + "/proc/self/cgroup"));
+  std::istringstream lines(proc_text(root + "/proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {  // "4:cpu,cpuacct:/docker/..." or "0::/user.slice/..."
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;

@@ -1,6 +1,5 @@
 #include <drivetrain/toolkit/layers/layer_memory.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include <drivetrain/toolkit/ops/ops.h>

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include <drivetrain/toolkit/layers/short_product.h>
 #include <drivetrain/toolkit/ops/ops.h>

@@ -3,7 +3,6 @@
 #include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>

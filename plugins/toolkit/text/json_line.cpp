@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/utf8.h>
 
 namespace drivetrain {
 namespace {
@@ -161,7 +161,7 @@ class JsonLine {
       ++at_;
       const uint32_t code = unit();
       if (code >= 0xD800 && code <= 0xDFFF) half_ = static_cast<int>(at_);
-      return append_utf8(code, out);
+      return append_code_point(code, out);
     }
     const size_t which = letter ? letters.find(letter) : std::string_view::npos;
     if (which == std::string_view::npos) throw wrong("no such escape");
@@ -186,13 +186,6 @@ class JsonLine {
     if (second >= 0xDC00 && second <= 0xDFFF) return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
     at_ = before;  // half of a pair, and something else behind it
     return first;
-  }
-  static void append_utf8(uint32_t code, std::string& out) {
-    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-    if (code < 0x80) return void(out += static_cast<char>(code));
-    if (code < 0x800) return out += static_cast<char>(0xC0 | code >> 6), tail(0);
-    if (code < 0x10000) return out += static_cast<char>(0xE0 | code >> 12), tail(6), tail(0);
-    out += static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0);
   }
 
   const std::string_view text_;

@@ -1,6 +1,5 @@
 // The stack machine that builds a PickleTree.
 #include <cstring>
-#include <limits>
 #include <unordered_map>
 
 #include <drivetrain/toolkit/torch_files/pickle_tree.h>

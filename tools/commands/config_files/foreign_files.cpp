@@ -4,7 +4,6 @@
 #include <cctype>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include <drivetrain/error.h>
 

@@ -1,7 +1,6 @@
 #include "config_files/relaxed_json.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <filesystem>
 #include <optional>

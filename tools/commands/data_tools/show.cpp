@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>

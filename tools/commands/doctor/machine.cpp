@@ -1,7 +1,6 @@
 #include <sys/stat.h>
 
 #include <ctime>
-#include <filesystem>
 
 #include <drivetrain/toolkit/text.h>
 

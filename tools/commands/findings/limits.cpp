@@ -11,23 +11,17 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <vector>
 
+#include <drivetrain/toolkit/files/proc_text.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string file_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // The number behind a key of a file such as /proc/meminfo.
 double number_behind(const std::string& text, const std::string& key) {
@@ -37,14 +31,14 @@ double number_behind(const std::string& text, const std::string& key) {
 
 // The first word of a file as a number; none for "max" and where there is no such file.
 std::optional<double> first_number(const std::string& path) {
-  std::istringstream words(file_text(path));
+  std::istringstream words(proc_text(path));
   double number = 0;
   if (words >> number && number < 9e18) return number;
   return std::nullopt;
 }
 
 std::string processor_name() {
-  const std::string text = file_text("/proc/cpuinfo");
+  const std::string text = proc_text("/proc/cpuinfo");
   const size_t key = text.find("model name"), colon = text.find(": ", key);
   if (key == std::string::npos || colon == std::string::npos) return "a processor without a name";
   return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
@@ -72,7 +66,7 @@ double MemoryLimits::free() const {
 
 MemoryLimits memory_limits() {
   MemoryLimits found;
-  const std::string text = file_text("/proc/meminfo");
+  const std::string text = proc_text("/proc/meminfo");
   found.total = 1024 * number_behind(text, "MemTotal:"), found.available = 1024 * number_behind(text, "MemAvailable:");
   found.swap = 1024 * number_behind(text, "SwapFree:");
   for (const std::string& folder : control_groups("memory")) {
@@ -109,11 +103,11 @@ std::vector<UserLimit> user_limits() {
 
 PortLimits port_limits() {
   PortLimits found;
-  std::istringstream range(file_text("/proc/sys/net/ipv4/ip_local_port_range"));
+  std::istringstream range(proc_text("/proc/sys/net/ipv4/ip_local_port_range"));
   if (!(range >> found.first >> found.last)) return {};
   std::set<unsigned> taken;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::istringstream lines(file_text(table));
+    std::istringstream lines(proc_text(table));
     for (std::string line; std::getline(lines, line);) {
       unsigned port = 0;  // "  0: 0100007F:0016 00000000:0000 0A ..."
       if (std::sscanf(line.c_str(), " %*d: %*[0-9A-Fa-f]:%x", &port) == 1 &&

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <utility>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text/json_line.h>

@@ -1,5 +1,4 @@
 // The tables of `drivetrain inspect` for people.
-#include <algorithm>
 #include <cmath>
 #include <sstream>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>

@@ -1,7 +1,6 @@
 // A timeline as a standalone SVG.
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include <drivetrain/toolkit/text.h>
 

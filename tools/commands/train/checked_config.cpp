@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/printable.h"
 #include "config_files/layers.h"
 #include "config_files/load.h"
 #include "config_files/places.h"

@@ -19,7 +19,6 @@
 #include "plugin_calls/start_device.h"
 #include "shared/commands.h"
 #include "store/socket.h"
-#include "train/run_flight.h"
 
 namespace drivetrain {
 namespace {

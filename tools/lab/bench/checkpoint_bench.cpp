@@ -10,7 +10,6 @@
 #include "config_files/load.h"
 #include "plan/prepare_run.h"
 #include "report/facts.h"
-#include "shared/commands.h"
 #include "train/rank_start.h"
 
 namespace drivetrain {

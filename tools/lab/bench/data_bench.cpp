@@ -11,7 +11,6 @@
 #include "config_files/load.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
-#include "shared/commands.h"
 #include "train/rank_start.h"
 
 namespace drivetrain {

@@ -3,10 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
-#include <fstream>
 #include <sstream>
 #include <thread>
 
+#include <drivetrain/toolkit/files/proc_text.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "contract/device_runtime.h"
@@ -18,12 +18,6 @@ namespace drivetrain {
 namespace {
 
 constexpr double kBusyFrom = 0.1;  // a tenth of the processors already bends a table
-
-std::string proc_text(const char* path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 struct Ticks {
   double idle = 0, all = 0;
@@ -123,7 +117,7 @@ at::Device open_bench_device(const BenchArguments& arguments) {
 
 std::shared_ptr<Log> report_log(int64_t rank) {
   LogSettings settings = console_settings(rank);
-  settings.out = settings.err;
+  settings.out = settings.err;  // stdout is the report's
   return make_console_log(settings);
 }
 

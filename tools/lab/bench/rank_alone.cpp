@@ -3,9 +3,9 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
+#include "bench/machine.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
 #include "rendezvous/gather_values.h"
@@ -16,12 +16,6 @@ namespace drivetrain {
 namespace {
 
 constexpr double kPatience = 60;  // seconds for the others to come or to tell
-
-std::shared_ptr<Log> log_beside_report(int64_t rank) {
-  LogSettings settings = console_settings(rank);
-  settings.out = settings.err;  // stdout is the report's
-  return make_console_log(settings);
-}
 
 }  // namespace
 
@@ -40,7 +34,7 @@ RankAlone::RankAlone(const BenchArguments& arguments, const RankEnvironment& env
     : env_(environment),
       device_name_(arguments.text("--device")),
       registry_(search_path(RunSettings(), arguments.all("--plugin-path"))),
-      log_(log_beside_report(environment.rank)) {
+      log_(report_log(environment.rank)) {
   open(arguments);
   services_ = std::unique_ptr<Services>(new Services{
       *log_, *store_, env_.rank, env_.world_size, env_.local_rank, env_.local_size, device(), 0, {}, nullptr, nullptr});

@@ -15,7 +15,6 @@
 #include "rendezvous/gather_values.h"
 #include "report/facts.h"
 #include "run/run.h"
-#include "shared/commands.h"
 #include "train/rank_start.h"
 
 namespace drivetrain {

@@ -12,7 +12,6 @@
 #include <drivetrain/error.h>
 
 #include "base/printable.h"
-#include "launch/environment.h"
 #include "launch/examination.h"
 #include "launch/orders.h"
 #include "launch/outcome.h"

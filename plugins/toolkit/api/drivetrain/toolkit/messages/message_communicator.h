@@ -6,8 +6,7 @@
 //         : MessageCommunicator({"communicator/mine", options.timeout_s}, services, std::make_shared<MyCarrier>()) {}
 //   };
 //
-// Tensors of the CPU. communicator/mailbox.h asks for less, two functions, and gives less: calls that wait at once.
-// Thread: one call at a time per group; `abort` from any thread.
+// Tensors of the CPU. Thread: one call at a time per group; `abort` from any thread.
 #pragma once
 
 #include <functional>

@@ -30,6 +30,9 @@ inline CodePoint code_point(std::string_view text, size_t at) {
   return {(p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu), 4};
 }
 
+// Appends the character; `code` is below 0x110000.
+void append_code_point(uint32_t code, std::string& out);
+
 // The begin of the character that ends before `at`, which is not 0.
 inline size_t previous_character(std::string_view text, size_t at) {
   do --at;
