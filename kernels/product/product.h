@@ -28,6 +28,7 @@ struct Product {
   const void* b = nullptr;                           // [K, N], or stored as [N, K]; of `dtype`
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // elements between stored rows
   bool a_transposed = false, b_transposed = false;   // stored as [K, M], as [N, K]
+  bool c_transposed = false;                         // stored as [N, M]; without bias
   const void* bias = nullptr;                        // [N] of c_dtype, or null
   void* c = nullptr;                                 // [M, N] of c_dtype
   bool add = false;                                  // float32 C only: C += instead of C =

@@ -106,7 +106,8 @@ class Task {
   Task(const Product& op, void* scratch)
       : op_(op),
         own_(static_cast<char*>(scratch)),
-        sums_(reinterpret_cast<float*>(own_ + kGroup * kChunk * kPairBytes)),
+        turned_(reinterpret_cast<float*>(own_ + kGroup * kChunk * kPairBytes)),
+        sums_(turned_ + (op.c_transposed ? kBlockFloats : 0)),
         piece_(op.unit == ProductUnit::amx ? piece_by_amx : piece_by_avx512) {}
 
   void run(int64_t task) {
@@ -161,14 +162,18 @@ class Task {
     const int64_t rows = smaller(kBlockSide, op_.m - m), columns = smaller(kBlockSide, op_.n - n);
     const int64_t size = op_.c_dtype == Dtype::f32 ? 4 : 2;
     const char* bias = op_.bias ? static_cast<const char*>(op_.bias) + n * size : nullptr;
-    const BlockEnd end = {sums,        rows, columns, bias, static_cast<char*>(op_.c) + (m * op_.c_stride + n) * size,
-                          op_.c_stride};
+    const int64_t at = op_.c_transposed ? n * op_.c_stride + m : m * op_.c_stride + n;
+    BlockEnd end = {sums, rows, columns, bias, static_cast<char*>(op_.c) + at * size, op_.c_stride};
+    if (op_.c_transposed) {
+      turn_block(sums, turned_);
+      end.sums = turned_, end.rows = columns, end.columns = rows;
+    }
     op_.c_dtype == Dtype::f32 ? end_block_f32(end, op_.add, op_.stream) : end_block_bf16(end);
   }
 
   const Product& op_;
   char* const own_;
-  float* const sums_;
+  float *const turned_, *const sums_;
   const PieceProduct piece_;
   int64_t packed_ = -1;  // the group of panels in own_
 };
@@ -188,7 +193,7 @@ int64_t product_tasks(const Product& op) { return blocks_of(blocks_of(own_side(o
 
 int64_t product_scratch_bytes(const Product& op) {
   const int64_t blocks = pairs_of(op) <= kChunk ? 1 : kGroup / 2 * (kSpan / 2);
-  return kGroup * kChunk * kPairBytes + blocks * kBlockFloats * 4;
+  return kGroup * kChunk * kPairBytes + (blocks + (op.c_transposed ? 1 : 0)) * kBlockFloats * 4;
 }
 
 void product_cpu(const Product& op, void* scratch, int64_t task_begin, int64_t task_end) {

@@ -159,6 +159,23 @@ TEST_P(ProductCpu, who_computes_a_task_and_what_is_packed_before_does_not_change
   });
 }
 
+TEST_P(ProductCpu, results_that_are_stored_the_other_way_round_are_the_same_bits) {
+  for_problems([](const Problem& p) {
+    Product wide = p.op(GetParam(), Dtype::bf16, Dtype::f32), narrow = p.op(GetParam(), Dtype::bf16, Dtype::bf16);
+    const std::vector<float> sums = multiply(wide, filled(p, 0.0F));
+    const std::vector<uint16_t> rounded = multiply(narrow, filled(p, uint16_t{0}));
+    wide.c_transposed = narrow.c_transposed = true, wide.c_stride = narrow.c_stride = p.m;
+    wide.shares_a = narrow.shares_a = false;
+    const std::vector<float> turned = multiply(wide, filled(p, std::nanf("")), true);
+    const std::vector<uint16_t> rounded_turned = multiply(narrow, filled(p, uint16_t{0x7FC0}), true);
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        ASSERT_EQ(turned[static_cast<size_t>(j * p.m + i)], sums[static_cast<size_t>(i * p.n + j)]);
+        ASSERT_EQ(rounded_turned[static_cast<size_t>(j * p.m + i)], rounded[static_cast<size_t>(i * p.n + j)]);
+      }
+  });
+}
+
 TEST_P(ProductCpu, float32_operands_are_rounded_once_or_split_in_two) {
   for_problems([](const Problem& p) {
     Product op = p.op(GetParam(), Dtype::f32, Dtype::f32);

@@ -42,6 +42,9 @@ void pack_b_transposed(const uint16_t* rows, int64_t stride, char* pair);  // ro
 // 32 x 32 float32 rounded to bfloat16, or with `low` what rounding leaves out of them, rounded; rows become dense.
 void round_window(const float* rows, int64_t stride, bool low, uint16_t* to);
 
+// The other way round: `to` has the rows of `sums` as columns.
+void turn_block(const float* sums, float* to);
+
 // What is written of a block of sums.
 struct BlockEnd {
   const float* sums;

@@ -47,8 +47,8 @@ ProductUnit find_unit() {
   return tiles && may_use_tiles() ? ProductUnit::amx : ProductUnit::avx512_bf16;
 }
 
-// 16 x 16 double words, the other way round; rows `stride` bytes apart become rows of 64 bytes.
-inline __attribute__((always_inline)) void transpose(const char* rows, int64_t stride, char* out) {
+// 16 x 16 double words, the other way round; rows `stride` bytes apart become rows `step` bytes apart.
+inline __attribute__((always_inline)) void transpose(const char* rows, int64_t stride, char* out, int64_t step = 64) {
   __m512i r[16], t[16];
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(rows + i * stride);
   for (int i = 0; i < 8; ++i) {
@@ -68,10 +68,10 @@ inline __attribute__((always_inline)) void transpose(const char* rows, int64_t s
     t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
   }
   for (int i = 0; i < 4; ++i) {
-    _mm512_store_si512(out + i * 64, _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88));
-    _mm512_store_si512(out + (4 + i) * 64, _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88));
-    _mm512_store_si512(out + (8 + i) * 64, _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd));
-    _mm512_store_si512(out + (12 + i) * 64, _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd));
+    _mm512_store_si512(out + i * step, _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88));
+    _mm512_store_si512(out + (4 + i) * step, _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88));
+    _mm512_store_si512(out + (8 + i) * step, _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd));
+    _mm512_store_si512(out + (12 + i) * step, _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd));
   }
 }
 
@@ -223,6 +223,13 @@ void round_window(const float* rows, int64_t stride, bool low, uint16_t* to) {
   }
 }
 
+void turn_block(const float* sums, float* to) {
+  for (int64_t row = 0; row < kBlockSide; row += 16)
+    for (int64_t column = 0; column < kBlockSide; column += 16)
+      transpose(reinterpret_cast<const char*>(sums + row * kBlockSide + column), 4 * kBlockSide,
+                reinterpret_cast<char*>(to + column * kBlockSide + row), 4 * kBlockSide);
+}
+
 void end_block_bf16(const BlockEnd& block) {
   for (int64_t i = 0; i < block.columns; i += 16) {
     const __mmask16 some = lanes(block.columns - i);
@@ -274,6 +281,7 @@ void pack_a_transposed(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void pack_b(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void pack_b_transposed(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void round_window(const float*, int64_t, bool, uint16_t*) { __builtin_trap(); }
+void turn_block(const float*, float*) { __builtin_trap(); }
 void end_block_bf16(const BlockEnd&) { __builtin_trap(); }
 void end_block_f32(const BlockEnd&, bool, bool) { __builtin_trap(); }
 

@@ -4,7 +4,10 @@
 
 #include <ATen/ops/equal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include <drivetrain/error.h>
 #include <drivetrain/safetensors.h>
@@ -131,6 +134,34 @@ TEST_P(GoldenFamily, a_folder_comes_back_as_it_was) {
   const Value curve = read_json_file(golden_folder("families/curve.json"));
   EXPECT_NEAR(read_metrics(temporary / "again").at(0).find("loss")->as_double(),
               curve.find("float32")->find(GetParam())->find("loss")->items()[0].as_double(), 1e-5);
+}
+
+// Another name of as many letters in the place of the tensor's: the folder has one that nobody wants instead.
+TEST(GoldenMixture, a_folder_without_a_tensor_of_one_expert_names_it) {
+  const TempFolder temporary;
+  std::filesystem::copy(golden_folder("families/qwen3_moe"), temporary / "folder");
+  const std::string path = temporary / "folder/model.safetensors", name = "model.layers.1.mlp.experts.3.up_proj.weight";
+  std::stringstream file;
+  file << std::ifstream(path, std::ios::binary).rdbuf();
+  std::string bytes = file.str();
+  const size_t at = bytes.find(name);
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, name.size(), "model.layers.1.mlp.experts.3.us_proj.weight");
+  std::ofstream(path, std::ios::binary) << bytes;
+  Value config = read_json_file(golden_folder("families/train.json"));
+  config.set("model",
+             parse_json(concat(R"({"type": "gpt", "params": {"from": ")", temporary / "folder", "\"}}"), "test"));
+  config.set("dataset", parse_json(concat(R"({"type": "token_batches", "params": {"file": ")",
+                                          golden_folder("families/batches.safetensors"), "\"}}"),
+                                   "test"));
+  config.set("output_dir", temporary / "run");
+  try {
+    run_threads(config, 1);
+    ADD_FAILURE() << "no refusal";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::config);
+    EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenFamily, testing::ValuesIn(kNames), [](const auto& info) { return info.param; });

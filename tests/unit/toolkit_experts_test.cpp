@@ -267,7 +267,7 @@ Results mixed(at::ScalarType dtype, int threads, bool direct, int64_t micro_batc
   x.set_requires_grad(true), weights.set_requires_grad(true);
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     if (direct)
-      y = dynamic_cast<TokenExperts1&>(*ours.layer).of_tokens(x, weights, experts, rows, ours.visit);
+      y = sum_of_experts(*ours.layer, c.experts(), x, {experts, weights}, ours.visit, [] {});
     else
       y = weighted_sum(ours.layer->forward(rows_of_tokens(x, rows), rows.counts_E, ours.visit), weights, experts, rows);
     y.backward(c.operand({T, c.hidden}, 7));

@@ -30,6 +30,8 @@ OptionTable option_table();
 void check_keys(const AllToAllOptions& options, PlanContext& ctx);
 // Rows that the fullest rank is planned to get, over those of equal loads: at most those of all ranks.
 double planned_imbalance(const AllToAllOptions& options);
+// How many ranks have an expert of one token, on average, where every choice is as likely as another.
+double ranks_of_token(int64_t experts_of_rank, int64_t ranks, int64_t chosen);
 // Says what the plugin sends and holds.
 void report_exchanges(const AllToAllOptions& options, const std::string& axis, PlanContext& ctx);
 

@@ -1,8 +1,7 @@
-// expert_parallel/all_to_all: what it plans and refuses, and the order in which rows arrive. That ranks together
+// expert_parallel/all_to_all: what it plans and refuses, and the order in which tokens arrive. That ranks together
 // compute what one does is the suite's to show.
 #include <gtest/gtest.h>
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 #include <drivetrain/error.h>
@@ -18,7 +17,9 @@ namespace drivetrain::test {
 namespace {
 
 using all_to_all::Exchange;
-using all_to_all::Splits;
+using all_to_all::Travel;
+using all_to_all::Trip;
+using all_to_all::wait_for;
 
 struct Planned {
   std::string options = R"({"size": 4})";
@@ -57,21 +58,25 @@ TEST(AllToAllPlan, claims_an_axis_of_ranks_with_other_rows_and_says_what_travels
   EXPECT_EQ(ctx.claims()[0].reads, PlanContext::Reads::other_rows);
   EXPECT_LT(ctx.claims()[0].place, PlanContext::kDataPlace);
   EXPECT_TRUE(ctx.capturables().empty()) << "the host reads counts";
-  // 2 rows of 8 positions, 2 choices each: 32 rows of 10 values of 4 bytes. Three quarters of them leave the rank,
-  // there and back, forward and backward, in half of the 3 layers, for 5 micro-batches.
-  const double rows = 32 * 10 * 4;
+  // 2 rows of 8 positions: 16 tokens of 10 values of 4 bytes. Both choices are of one rank for one pair of experts in
+  // seven, so a token goes to 13 / 7 of the ranks. Three quarters of them are others: there and back, forward and
+  // backward, in half of the 3 layers, for 5 micro-batches; with 2 choices of 8 and weights of 4 bytes, and the
+  // gradients of these.
+  const double tokens = 16. * 13 / 7, values = 10 * 4;
   ASSERT_EQ(ctx.traffics().size(), 1u);
-  EXPECT_EQ(ctx.traffics()[0].bytes, rows * 3 / 4 * 4 * 1.5 * 5);
+  EXPECT_NEAR(ctx.traffics()[0].bytes, tokens * 3 / 4 * 1.5 * 5 * (4 * values + 2 * (8 + 2 * 4)), 1e-9);
   ASSERT_EQ(ctx.memories().size(), 1u);
-  EXPECT_EQ(ctx.memories()[0].bytes, 2 * 1.25 * rows);
-  EXPECT_EQ(Planned{.training = false}.context().traffics()[0].bytes, rows * 3 / 4 * 2 * 1.5 * 5);
+  EXPECT_NEAR(ctx.memories()[0].bytes, 2 * 1.25 * tokens * values, 1e-9);
+  EXPECT_NEAR(Planned{.training = false}.context().traffics()[0].bytes,
+              tokens * 3 / 4 * 1.5 * 5 * (2 * values + 2 * (8 + 4)), 1e-9);
   EXPECT_EQ(Planned{.rank_positions = 4}.context().traffics()[0].bytes, ctx.traffics()[0].bytes / 2)
       << "positions that sequence parallelism cuts are other ranks' tokens";
 }
 
 TEST(AllToAllPlan, a_rank_gets_no_more_rows_than_there_are) {
-  const double rows = 32 * 10 * 4;
-  EXPECT_EQ((Planned{.options = R"({"size": 2, "imbalance_factor": 7})"}.context().memories()[0].bytes), 2 * 2 * rows);
+  // Of two ranks a token goes to both but for 12 of the 28 pairs of experts.
+  EXPECT_NEAR((Planned{.options = R"({"size": 2, "imbalance_factor": 7})"}.context().memories()[0].bytes),
+              2 * 2 * 16 * (2 - 12. / 28) * 10 * 4, 1e-9);
 }
 
 TEST(AllToAllPlan, one_rank_is_left_alone) {
@@ -116,13 +121,19 @@ TEST(AllToAllPlan, deepspeeds_keys_are_taken_or_refused_with_the_reason) {
   }
 }
 
-// Rank r sends c(r, e) rows for expert e, whose values say where they are from.
-TEST(AllToAllExchange, rows_arrive_by_expert_then_rank_then_in_their_order_and_return_to_their_places) {
-  constexpr int64_t kRanks = 3, kExperts = 6, kHeld = kExperts / kRanks;
-  const auto count = [](int64_t rank, int64_t expert) { return (2 * rank + expert) % 4; };
-  const auto value = [](int64_t rank, int64_t expert, int64_t i) {
-    return static_cast<double>(rank * 100 + expert * 10 + i);
+// Of 6 experts on 3 ranks: what token t of rank r chooses, one of them nobody's.
+std::vector<int64_t> choices_of(int64_t rank, int64_t token) {
+  return {(2 * rank + token) % 6, (rank + 2 * token) % 7 == 0 ? -1 : (2 * rank + token + 1 + token % 5) % 6};
+}
+
+TEST(AllToAllExchange, a_token_goes_once_to_each_of_its_ranks_and_their_sums_return_to_its_place) {
+  constexpr int64_t kRanks = 3, kHeld = 2, kTokens = 9;
+  const auto goes_to = [](int64_t rank, int64_t token, int64_t to) {
+    for (const int64_t expert : choices_of(rank, token))
+      if (expert >= 0 && expert / kHeld == to) return true;
+    return false;
   };
+  const auto value = [](int64_t rank, int64_t token) { return static_cast<double>(100 * rank + token); };
   const auto store = make_memory_store();
   const std::vector<std::string> errors = on_threads(kRanks, [&](int64_t rank) {
     LinesLog log;
@@ -131,36 +142,40 @@ TEST(AllToAllExchange, rows_arrive_by_expert_then_rank_then_in_their_order_and_r
     const auto communicator =
         installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services);
     const auto ranks = std::make_shared<ExpertRanks>();
-    ranks->size = kRanks, ranks->group = communicator->make_group({0, 1, 2}, "ep");
+    ranks->size = kRanks, ranks->experts = kHeld, ranks->chosen = 2;
+    ranks->group = communicator->make_group({0, 1, 2}, "ep");
     const Exchange exchange(ranks);
 
-    std::vector<double> sent, wanted;
-    at::Tensor counts = at::zeros({kExperts}, at::TensorOptions(at::kLong));
-    for (int64_t e = 0; e < kExperts; ++e) {
-      counts.mutable_data_ptr<int64_t>()[e] = count(rank, e);
-      for (int64_t i = 0; i < count(rank, e); ++i) sent.push_back(value(rank, e, i));
+    at::Tensor experts = at::zeros({kTokens, 2}, at::kLong), tokens = at::zeros({kTokens, 1}, at::kDouble);
+    std::vector<double> wanted_here, wanted_home;
+    int64_t used = 0;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      tokens[t].fill_(value(rank, t));
+      for (int64_t k = 0; k < 2; ++k) experts[t][k].fill_(choices_of(rank, t)[size_t(k)]);
+      double home = 0;
+      for (int64_t to = 0; to < kRanks; ++to)
+        if (goes_to(rank, t, to)) home += value(rank, t) * static_cast<double>(to + 1);
+      wanted_home.push_back(home);
     }
-    for (int64_t e = rank * kHeld; e < (rank + 1) * kHeld; ++e)
-      for (int64_t r = 0; r < kRanks; ++r)
-        for (int64_t i = 0; i < count(r, e); ++i) wanted.push_back(value(r, e, i));
-    const auto R = static_cast<int64_t>(sent.size()) + 2;  // two are nobody's
-    at::Tensor rows = at::zeros({R, 1}, at::TensorOptions(at::kDouble));
-    std::copy(sent.begin(), sent.end(), rows.mutable_data_ptr<double>());
-    rows[R - 1].fill_(7), rows[R - 2].fill_(7);
+    for (int64_t from = 0; from < kRanks; ++from)
+      for (int64_t t = 0; t < kTokens; ++t) {
+        if (goes_to(from, t, rank)) wanted_here.push_back(value(from, t));
+        for (const int64_t expert : choices_of(from, t)) used += expert >= 0 && expert / kHeld == rank ? 1 : 0;
+      }
 
-    const Splits splits = exchange.splits(counts);
-    const at::Tensor here = exchange.there(rows, splits);
-    ASSERT_EQ(here.size(0), static_cast<int64_t>(wanted.size()));
-    for (size_t i = 0; i < wanted.size(); ++i)
-      EXPECT_EQ(here[static_cast<int64_t>(i)].item<double>(), wanted[i]) << "rank " << rank << ", row " << i;
-    const at::Tensor counts_here = exchange.counts_here(splits, rows);
-    for (int64_t e = 0; e < kHeld; ++e) {
-      int64_t all = 0;
-      for (int64_t r = 0; r < kRanks; ++r) all += count(r, rank * kHeld + e);
-      EXPECT_EQ(counts_here[e].item<int64_t>(), all);
-    }
-    rows.narrow(0, R - 2, 2).zero_();
-    EXPECT_TRUE(exchange.back(here, splits, R).equal(rows)) << "rank " << rank;
+    const Trip trip = exchange.trip(experts);
+    EXPECT_EQ(trip.used, used);
+    ASSERT_EQ(trip.rows_received(), static_cast<int64_t>(wanted_here.size()));
+    Travel coming = exchange.there(tokens, trip), ids = exchange.there(experts, trip);
+    const at::Tensor here = wait_for(coming), own = exchange.own(wait_for(ids));
+    for (size_t i = 0; i < wanted_here.size(); ++i)
+      EXPECT_EQ(here[static_cast<int64_t>(i)].item<double>(), wanted_here[i]) << "rank " << rank << ", row " << i;
+    EXPECT_EQ(own.ge(0).sum().item<int64_t>(), used);
+    EXPECT_LT(own.max().item<int64_t>(), kHeld);
+    Travel going = exchange.back(here * static_cast<double>(rank + 1), trip);
+    const at::Tensor home = exchange.sum_home(wait_for(going), trip);
+    for (size_t t = 0; t < wanted_home.size(); ++t)
+      EXPECT_EQ(home[static_cast<int64_t>(t)].item<double>(), wanted_home[t]) << "rank " << rank << ", token " << t;
   });
   expect_no_errors(errors);
 }

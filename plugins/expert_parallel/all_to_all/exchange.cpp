@@ -1,91 +1,102 @@
 #include "exchange.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/split_with_sizes.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <numeric>
 
 namespace drivetrain::all_to_all {
 namespace {
 
-using Counts = std::vector<int64_t>;
+int64_t sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
-int64_t sum(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
-
-// [outer x inner] as [inner x outer].
-template <class T>
-std::vector<T> transposed(const std::vector<T>& list, int64_t outer) {
-  const size_t rows = static_cast<size_t>(outer), columns = list.size() / rows;
-  std::vector<T> turned;
-  turned.reserve(list.size());
-  for (size_t c = 0; c < columns; ++c)
-    for (size_t r = 0; r < rows; ++r) turned.push_back(list[r * columns + c]);
-  return turned;
-}
-
-// Rows in blocks of `counts` [outer x inner], as blocks [inner x outer].
-at::Tensor reordered(const at::Tensor& rows, const Counts& counts, int64_t outer) {
-  if (outer == 1 || static_cast<size_t>(outer) == counts.size()) return rows;
-  return at::cat(transposed(at::split_with_sizes(rows, counts), outer));
-}
-
-// Of `parts` equal pieces of the list, each one's sum.
-Counts sums(const Counts& counts, int64_t parts) {
-  const auto size = static_cast<std::ptrdiff_t>(counts.size()) / parts;
-  Counts result;
-  for (auto at = counts.begin(); at != counts.end(); at += size)
-    result.push_back(std::accumulate(at, at + size, int64_t{0}));
-  return result;
+at::Tensor where_not(const at::Tensor& condition, const at::Tensor& values, int64_t otherwise) {
+  return at::where(condition, values, at::full_like(values, otherwise));
 }
 
 }  // namespace
 
-int64_t Splits::rows_sent() const { return sum(sent); }
-int64_t Splits::rows_received() const { return sum(received); }
+int64_t Trip::rows_sent() const { return sum(sent); }
+int64_t Trip::rows_received() const { return sum(received); }
 
-// Both lists are read by the host at once, so that it waits for a device once.
-Splits Exchange::splits(const at::Tensor& counts_E) const {
-  const at::Tensor sent = counts_E.contiguous(), received = at::empty_like(sent);
+at::Tensor wait_for(Travel& travel) {
+  const WorkPtr work = std::move(travel.work);
+  work->wait();
+  return std::move(travel.coming);
+}
+
+// Counts of rows and of choices for each rank, and from each: the host reads them at once, so that it waits for a
+// device once.
+Trip Exchange::trip(const at::Tensor& experts_TK) const {
+  const at::NoGradGuard no_grad;
+  const int64_t P = ranks_->size;
+  const at::Tensor rank_P = at::arange(P, experts_TK.options());
+  const at::Tensor of_rank = experts_TK.div(ranks_->experts, "floor").unsqueeze(1).eq(rank_P.view({1, P, 1}));
+  Trip trip;
+  trip.ranks_TP = where_not(of_rank.any(2), rank_P.expand({experts_TK.size(0), P}), -1);
+  trip.rows = sort_by_expert(trip.ranks_TP, P);
+  const at::Tensor sent = at::stack({trip.rows.counts_E, of_rank.sum(at::IntArrayRef{0, 2})}, 1),
+                   received = at::empty_like(sent);
   ranks_->group->all_to_all(received, sent)->wait();
   const at::Tensor both = at::cat({sent, received}).to(at::kCPU);
-  const int64_t *first = both.const_data_ptr<int64_t>(), *middle = first + sent.numel();
-  return {{first, middle}, {middle, middle + sent.numel()}};
+  const int64_t* count = both.const_data_ptr<int64_t>();
+  for (int64_t p = 0; p < P; ++p, count += 2) trip.sent.push_back(count[0]);
+  for (int64_t p = 0; p < P; ++p, count += 2) trip.received.push_back(count[0]), trip.used += count[1];
+  return trip;
 }
 
-at::Tensor Exchange::counts_here(const Splits& splits, const at::Tensor& like) const {
-  const Counts here =
-      sums(transposed(splits.received, ranks_->size), static_cast<int64_t>(splits.received.size()) / ranks_->size);
-  const at::Tensor counts = at::empty({static_cast<int64_t>(here.size())}, at::TensorOptions(at::kLong));
-  std::copy(here.begin(), here.end(), counts.mutable_data_ptr<int64_t>());
-  return counts.to(like.device());
+Travel Exchange::there(const at::Tensor& values_TC, const Trip& trip) const {
+  const int64_t S = trip.rows_sent();
+  at::Tensor rows = leaving(S, values_TC);
+  at::index_select_out(rows, values_TC, 0, trip.rows.order_R.narrow(0, 0, S).div(ranks_->size, "floor"));
+  return travel(rows, trip.sent, trip.received);
 }
 
-at::Tensor Exchange::there(const at::Tensor& rows, const Splits& splits) const {
-  const at::Tensor arrived = travel(rows.narrow(0, 0, splits.rows_sent()), splits.sent, splits.received);
-  return reordered(arrived, splits.received, ranks_->size);
+Travel Exchange::back(const at::Tensor& values_NC, const Trip& trip) const {
+  at::Tensor rows = leaving(values_NC.size(0), values_NC);
+  rows.copy_(values_NC);
+  return travel(rows, trip.received, trip.sent);
 }
 
-at::Tensor Exchange::back(const at::Tensor& rows, const Splits& splits, int64_t R) const {
-  const Counts by_expert = transposed(splits.received, ranks_->size);
-  const at::Tensor by_rank = reordered(rows, by_expert, static_cast<int64_t>(by_expert.size()) / ranks_->size);
-  const at::Tensor returned = travel(by_rank, splits.received, splits.sent);
-  if (returned.size(0) == R) return returned;
-  return at::cat({returned, at::zeros({R - returned.size(0), rows.size(1)}, rows.options())});
+at::Tensor Exchange::sum_home(const at::Tensor& returned_SC, const Trip& trip) const {
+  const at::NoGradGuard no_grad;
+  const int64_t S = returned_SC.size(0);
+  if (S == 0) return at::zeros({trip.ranks_TP.size(0), returned_SC.size(1)}, returned_SC.options());
+  SortedRows rows = trip.rows;
+  rows.place_TK = rows.place_TK.clamp_max(S - 1);  // of nobody: any row
+  return weighted_sum(returned_SC, at::ones(trip.ranks_TP.sizes(), returned_SC.options().dtype(at::kFloat)),
+                      trip.ranks_TP, rows);
 }
 
-at::Tensor Exchange::travel(const at::Tensor& rows, const Counts& sent, const Counts& received) const {
-  const auto elements = [&](const Counts& counts) {
-    Counts by_rank = sums(counts, ranks_->size);
-    for (int64_t& count : by_rank) count *= rows.size(1);
-    return by_rank;
+at::Tensor Exchange::own(const at::Tensor& experts) const {
+  const at::Tensor id = experts - ranks_->group->rank() * ranks_->experts;
+  return where_not(id.ge(0).logical_and(id.lt(ranks_->experts)), id, -1);
+}
+
+// Memory that the other ranks may read where it lies.
+at::Tensor Exchange::leaving(int64_t rows, const at::Tensor& like) const {
+  if (rows == 0) return at::empty({0, like.size(1)}, like.options());
+  return ranks_->group->allocate(rows * like.size(1), like.scalar_type()).view({rows, like.size(1)});
+}
+
+Travel Exchange::travel(const at::Tensor& rows, const std::vector<int64_t>& sent,
+                        const std::vector<int64_t>& received) const {
+  const auto elements = [&](std::vector<int64_t> counts) {
+    for (int64_t& count : counts) count *= rows.size(1);
+    return counts;
   };
-  const at::Tensor out = at::empty({sum(received), rows.size(1)}, rows.options());
-  ranks_->group->all_to_all(out, rows.contiguous(), elements(received), elements(sent))->wait();
-  return out;
+  at::Tensor out = at::empty({sum(received), rows.size(1)}, rows.options());
+  return {out, ranks_->group->all_to_all(out, rows, elements(received), elements(sent))};
 }
 
 }  // namespace drivetrain::all_to_all

@@ -1,9 +1,9 @@
-// Rows of tokens on their way to the ranks that have the experts, and back, in an order that depends on nothing but the
-// choices: a rank computes with the rows of its first expert, by source rank and in that rank's order, then those of
-// its second expert, and so on.
+// Tokens on their way to the ranks that have their experts, and what these return. A token goes once to each rank that
+// has at least one of its experts, however many that are, and one row comes back from there: the sum of what that
+// rank's experts say of it. What arrives lies by source rank, then in the source's order of tokens.
 //
-// Thread: one call at a time. All calls but `counts_here` are collective over the ranks of the axis. Legend: E experts
-// of all ranks, e of this rank, P ranks, D hidden.
+// Thread: one call at a time. All calls but `sum_home` are collective over the ranks of the axis. Legend: T tokens of
+// this rank, K choices of each, P ranks, S rows that leave, N rows that arrive, C columns.
 #pragma once
 
 #include <memory>
@@ -11,33 +11,45 @@
 #include <vector>
 
 #include <drivetrain/toolkit/expert_sharing.h>
+#include <drivetrain/toolkit/layers/mixture.h>
 
 namespace drivetrain::all_to_all {
 
-// How many rows of a call go and come.
-struct Splits {
-  std::vector<int64_t> sent;      // [E]: of this rank for each expert
-  std::vector<int64_t> received;  // [P x e]: of each rank for each expert of this one
+struct Trip {
+  at::Tensor ranks_TP;                  // int64: p where token t goes to rank p, else -1
+  SortedRows rows;                      // of these: what leaves, by rank, then token
+  std::vector<int64_t> sent, received;  // [P]: rows
+  int64_t used = 0;                     // choices of tokens that arrive that are of this rank's experts
   int64_t rows_sent() const;
   int64_t rows_received() const;
 };
+
+// Rows that are under way.
+struct Travel {
+  at::Tensor coming;
+  WorkPtr work;
+};
+// They are there when it returns, which it does once: nothing is held afterwards.
+at::Tensor wait_for(Travel& travel);
 
 class Exchange {
  public:
   explicit Exchange(std::shared_ptr<const ExpertRanks> ranks) : ranks_(std::move(ranks)) {}
 
-  // `counts_E`: rows of this rank for each expert. Waits until the host knows them.
-  Splits splits(const at::Tensor& counts_E) const;
-  // Of all ranks together, for each expert of this one: int64 [e] on the device of `like`.
-  at::Tensor counts_here(const Splits& splits, const at::Tensor& like) const;
-  // Rows [R, D] sorted by expert, R at least rows_sent(), to [rows_received(), D] in the order of this rank's experts.
-  at::Tensor there(const at::Tensor& rows, const Splits& splits) const;
-  // The way back of what `there` brought: [R, D]. Rows behind rows_sent() are zero.
-  at::Tensor back(const at::Tensor& rows, const Splits& splits, int64_t R) const;
+  // Waits until the host knows how many rows travel.
+  Trip trip(const at::Tensor& experts_TK) const;
+  // Of each token what its ranks get: [T, C] to [N, C].
+  Travel there(const at::Tensor& values_TC, const Trip& trip) const;
+  // The way back of what came: [N, C] to [S, C].
+  Travel back(const at::Tensor& values_NC, const Trip& trip) const;
+  // What came back, summed over ranks in their order: [T, C].
+  at::Tensor sum_home(const at::Tensor& returned_SC, const Trip& trip) const;
+  // Choices as this rank's experts count: those of others are nobody's.
+  at::Tensor own(const at::Tensor& experts) const;
 
  private:
-  at::Tensor travel(const at::Tensor& rows, const std::vector<int64_t>& sent,
-                    const std::vector<int64_t>& received) const;
+  at::Tensor leaving(int64_t rows, const at::Tensor& like) const;
+  Travel travel(const at::Tensor& rows, const std::vector<int64_t>& sent, const std::vector<int64_t>& received) const;
 
   const std::shared_ptr<const ExpertRanks> ranks_;
 };

@@ -1,6 +1,12 @@
 // The experts of one rank among those of all. Source: Lepikhin et al. 2020, "GShard", section 3; without a limit per
-// expert, as in Gale et al. 2022, "MegaBlocks".
+// expert, as in Gale et al. 2022, "MegaBlocks"; a token once for each rank, as in DeepSeek-AI 2024, "DeepSeek-V3".
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <memory>
 #include <utility>
@@ -12,41 +18,110 @@
 namespace drivetrain::all_to_all {
 namespace {
 
-// R rows of this rank's tokens, D hidden.
-class SplitExperts : public Experts {
+// Tokens and the weights of their choices on their way to other ranks, and their gradients on the way back.
+struct Journey {
+  Trip trip;
+  Travel x, weights, dx, dweights;
+};
+
+class SplitExperts : public Experts, public TokenExperts2 {
  public:
-  SplitExperts(std::shared_ptr<Experts> inner, std::shared_ptr<const Exchange> exchange, double imbalance)
-      : inner_(std::move(inner)), exchange_(std::move(exchange)), imbalance_(imbalance) {}
+  SplitExperts(std::shared_ptr<Experts> inner, std::shared_ptr<const ExpertRanks> ranks, double imbalance)
+      : inner_(std::move(inner)),
+        ranks_(std::move(ranks)),
+        exchange_(std::make_shared<const Exchange>(ranks_)),
+        imbalance_(imbalance) {}
   std::vector<ParamPtr> params() const override { return inner_->params(); }
   double planned_rows(double rows) const override { return inner_->planned_rows(rows * imbalance_); }
+  double kept_rows(double rows, at::DeviceType device) const override {
+    const double tokens = rows / static_cast<double>(ranks_->chosen) *
+                          ranks_of_token(ranks_->experts, ranks_->size, ranks_->chosen) * imbalance_;
+    return drivetrain::kept_rows(*inner_, rows * imbalance_, device) + tokens;
+  }
 
-  // The backward of each exchange is the other one, and every rank takes part in both, also one that got no row: so
-  // both depend on the layer's parameters and on each other, whatever the layer inside records.
+  bool takes_tokens(at::DeviceType) const override { return true; }
+
+  // Tokens leave in one node and arrive in another: what `meanwhile` computes in between, and its backward, is computed
+  // while rows travel.
+  at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext& ctx,
+                       const std::function<void()>& meanwhile) override {
+    const auto journey = std::make_shared<Journey>();
+    journey->trip = exchange_->trip(routing.experts_TK);
+    Travel choices = exchange_->there(routing.experts_TK, journey->trip);
+    const Tensors left = leave(x, routing.weights_TK, journey);
+    meanwhile();
+    const Tensors here = arrive(left, journey);
+    const at::Tensor y = sum_of_experts(
+        *inner_, ranks_->experts, here[0], {exchange_->own(wait_for(choices)), here[1]}, ctx, [] {},
+        journey->trip.used);
+    return go_home(y, here, journey);
+  }
+
+  // Each row is a token with one choice.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& counts, StepContext& ctx) override {
-    const auto splits = std::make_shared<const Splits>(exchange_->splits(counts));
-    const auto exchange = exchange_;
     const int64_t R = x.size(0);
-    Tensors inputs = {x};
-    for (const ParamPtr& param : params()) inputs.push_back(param->tensor);
-    const size_t many = inputs.size();
-    const at::Tensor here = differentiable(
-        inputs, [&](const Tensors& in) { return Tensors{exchange->there(in[0], *splits)}; },
-        [=, D = x.size(1), options = x.options()](const Tensors& dy) {
-          const at::Tensor d = dy[0].defined() ? dy[0] : at::zeros({splits->rows_received(), D}, options);
-          Tensors gradients(many);
-          gradients[0] = exchange->back(d, *splits, R);
-          return gradients;
-        })[0];
-    const at::Tensor y = inner_->forward(here, exchange->counts_here(*splits, x), ctx);
-    return differentiable(
-        {y, here}, [&](const Tensors& in) { return Tensors{exchange->back(in[0], *splits, R)}; },
-        [=](const Tensors& dy) {
-          return Tensors{exchange->there(dy[0], *splits), {}};
-        })[0];
+    const at::Tensor expert = at::searchsorted(counts.cumsum(0), at::arange(R, counts.options()), false, true);
+    const at::Tensor nobody = at::zeros_like(expert).sub_(1);
+    return of_tokens(x,
+                     {at::where(expert.lt(counts.size(0)), expert, nobody).view({R, 1}),
+                      at::ones({R, 1}, x.options().dtype(at::kFloat))},
+                     ctx, [] {});
   }
 
  private:
+  // Every rank takes part in every exchange, also one that got no row: so all nodes depend on the layer's parameters
+  // and on each other, whatever the layer inside records.
+  Tensors leave(const at::Tensor& x, const at::Tensor& weights, const std::shared_ptr<Journey>& journey) const {
+    Tensors inputs = {x, weights};
+    for (const ParamPtr& param : params()) inputs.push_back(param->tensor);
+    const size_t many = inputs.size();
+    return differentiable(
+        inputs,
+        [&](const Tensors& in) {
+          journey->x = exchange_->there(in[0], journey->trip);
+          journey->weights = exchange_->there(in[1], journey->trip);
+          return Tensors{journey->x.coming, journey->weights.coming};
+        },
+        [journey, exchange = exchange_, many](const Tensors&) {
+          Tensors gradients(many);
+          gradients[0] = exchange->sum_home(wait_for(journey->dx), journey->trip);
+          gradients[1] = exchange->sum_home(wait_for(journey->dweights), journey->trip);
+          return gradients;
+        });
+  }
+
+  Tensors arrive(const Tensors& left, const std::shared_ptr<Journey>& journey) const {
+    return differentiable(
+        left,
+        [&](const Tensors&) {
+          return Tensors{wait_for(journey->x).variable_data(), wait_for(journey->weights).variable_data()};
+        },
+        [journey, exchange = exchange_, D = left[0].size(1), K = left[1].size(1), x = left[0].options(),
+         weights = left[1].options()](const Tensors& dy) {
+          const int64_t N = journey->trip.rows_received();
+          const at::Tensor dx = dy[0].defined() ? dy[0] : at::zeros({N, D}, x),
+                           dweights = dy[1].defined() ? dy[1] : at::zeros({N, K}, weights);
+          journey->dx = exchange->back(dx, journey->trip);
+          journey->dweights = exchange->back(dweights, journey->trip);
+          return Tensors{dx, dweights};  // `leave` gives what comes home of them
+        });
+  }
+
+  at::Tensor go_home(const at::Tensor& y, const Tensors& here, const std::shared_ptr<Journey>& journey) const {
+    return differentiable(
+        {y, here[0], here[1]},
+        [&](const Tensors& in) {
+          Travel home = exchange_->back(in[0], journey->trip);
+          return Tensors{exchange_->sum_home(wait_for(home), journey->trip)};
+        },
+        [journey, exchange = exchange_](const Tensors& dy) {
+          Travel gradients = exchange->there(dy[0], journey->trip);
+          return Tensors{wait_for(gradients), {}, {}};
+        })[0];
+  }
+
   const std::shared_ptr<Experts> inner_;
+  const std::shared_ptr<const ExpertRanks> ranks_;
   const std::shared_ptr<const Exchange> exchange_;
   const double imbalance_;
 };
@@ -55,7 +130,7 @@ class SplitExperts : public Experts {
 
 std::shared_ptr<Experts> split_experts(std::shared_ptr<Experts> own, std::shared_ptr<const ExpertRanks> ranks,
                                        double imbalance) {
-  return std::make_shared<SplitExperts>(std::move(own), std::make_shared<const Exchange>(std::move(ranks)), imbalance);
+  return std::make_shared<SplitExperts>(std::move(own), std::move(ranks), imbalance);
 }
 
 }  // namespace drivetrain::all_to_all

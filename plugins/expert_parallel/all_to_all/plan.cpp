@@ -120,8 +120,17 @@ double planned_imbalance(const Options& options) {
   return std::min(options.imbalance_factor, static_cast<double>(options.size));
 }
 
-// Every choice of a token is a row. With equal loads (P - 1) / P of them go to other ranks and as many come back, in
-// both directions of a step.
+// A rank has none of them with the chance that all are among the others' experts.
+double ranks_of_token(int64_t experts_of_rank, int64_t ranks, int64_t chosen) {
+  const int64_t all = experts_of_rank * ranks;
+  double none = 1;
+  for (int64_t k = 0; k < chosen; ++k)
+    none *= static_cast<double>(std::max<int64_t>(all - experts_of_rank - k, 0)) / static_cast<double>(all - k);
+  return static_cast<double>(ranks) * (1 - none);
+}
+
+// A token is a row for each of its ranks. (P - 1) / P of them go to other ranks, with choices (8 bytes) and their
+// weights (4), and as many come back, in both directions of a step.
 void report_exchanges(const Options& options, const std::string& axis, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   if (run.device != "cpu")
@@ -132,16 +141,19 @@ void report_exchanges(const Options& options, const std::string& axis, PlanConte
   const double positions = run.rank_positions.known() ? static_cast<double>(run.rank_positions)
                                                       : static_cast<double>(run.seq_length) /
                                                             static_cast<double>(run.position_ranks.value_or(1));
-  const double rows = static_cast<double>(run.micro_batch_size * m.mixture.chosen) * positions;
-  const double bytes = rows * static_cast<double>(m.hidden_size) * run.compute_bytes;
+  const double rows = static_cast<double>(run.micro_batch_size) * positions *
+                      ranks_of_token(m.mixture.experts / options.size, options.size, m.mixture.chosen);
+  const double bytes = static_cast<double>(m.hidden_size) * run.compute_bytes,
+               of_choices = static_cast<double>(m.mixture.chosen) * (8 + 4 * passes);
   const double share =
       m.num_layers > 0 ? static_cast<double>(run.rank_layers.value_or(m.num_layers)) / static_cast<double>(m.num_layers)
                        : 1;
   const double layers = static_cast<double>(m.mixture.layers) * share;
   ctx.traffic(axis, "rows to experts and back",
-              static_cast<double>(run.accumulation.value_or(1)) * layers * 2 * passes * bytes * (ranks - 1) / ranks);
+              static_cast<double>(run.accumulation.value_or(1)) * layers * rows * (ranks - 1) / ranks *
+                  (2 * passes * bytes + of_choices));
   ctx.memory(MemoryClass::buffers, concat("rows of other ranks' tokens, imbalance_factor ", options.imbalance_factor),
-             2 * planned_imbalance(options) * bytes);
+             2 * planned_imbalance(options) * rows * bytes);
 }
 
 }  // namespace drivetrain::all_to_all

@@ -85,8 +85,12 @@ class Block : public AutogradUnit {
 
   std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
     BlockKeeps keeps{qkv_->keeps_input(), fc_ && fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
-    if (mixture_) keeps.expert_rows = expert_rows(visit.rank_tokens);
-    if (mixture_) keeps.rows_of_experts = mixture_->keeps_rows(visit.on_cpu);
+    if (mixture_) {
+      keeps.expert_rows = expert_rows(visit.rank_tokens);
+      keeps.kept_rows =
+          drivetrain::kept_rows(mixture_->experts(), visit.rank_tokens * static_cast<double>(shape_.mixture.chosen),
+                                visit.on_cpu ? at::kCPU : at::kCUDA);
+    }
     return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit, window_)));
   }
 

@@ -49,14 +49,14 @@ void keep_shared(const Shape& shape, const VisitShape& visit, TensorSizes& kept)
   if (m.shared_gate) kept.add(residual_bytes(shape, visit));
 }
 
-// Of a mixture with `rows` rows of all experts: what stands in front of their activation; rows that they read and
-// return, where they get rows; scores and places of choices.
+// Of a mixture with `rows` rows of all experts: what stands in front of their activation; rows or tokens that they
+// keep; scores and places of choices.
 TensorSizes mixture_kept(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps) {
   const ExpertShape& m = shape.mixture;
   const double rows = *keeps.expert_rows;
   TensorSizes kept;
   kept.add(rows * number(shape.fc_width(m.ffn)) * visit.element());
-  if (keeps.rows_of_experts) kept.add(rows * number(shape.hidden) * visit.element(), 2);
+  if (keeps.kept_rows > 0) kept.add(keeps.kept_rows / 2 * number(shape.hidden) * visit.element(), 2);
   kept.add(visit.rank_tokens * number(m.experts) * 4, m.z_weight > 0 ? 2 : 1);
   kept.add(visit.rank_tokens * number(m.chosen) * 8, 5);
   keep_shared(shape, visit, kept);
@@ -77,7 +77,7 @@ void mixture_backward(const Shape& shape, const VisitShape& visit, const BlockKe
     trace.free(kept);
   }
   const double act = rows * number(m.ffn) * e, first = rows * number(shape.fc_width(m.ffn)) * e;
-  if (keeps.rows_of_experts) {
+  if (keeps.kept_rows >= 2 * rows) {      // as they were read and as they were returned
     trace.moment(sums, 3).take(of_rows);  // of the rows that experts returned
     trace.moment(act).take(act).take(first).free(act);
     trace.take(of_rows).free(first).free(of_rows);  // of those that they read

@@ -14,7 +14,7 @@ struct BlockKeeps {
   bool qkv_keeps_input = false, fc_keeps_input = false;  // Linear::keeps_input
   Keep norm = Keep::all, core = Keep::all, act = Keep::all;
   std::optional<double> expert_rows = {};  // the block's MLP is a mixture: Experts::planned_rows
-  bool rows_of_experts = true;             // Mixture::keeps_rows
+  double kept_rows = 0;                    // drivetrain::kept_rows
 };
 VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps,
                          const AttentionMemory& attention);

@@ -16,7 +16,7 @@
 namespace drivetrain {
 namespace {
 
-class PlainExperts : public Experts, public TokenExperts1 {
+class PlainExperts : public Experts, public TokenExperts2 {
  public:
   explicit PlainExperts(const ExpertsSpec& spec) : spec_(spec), activation_(ops::activation_of(spec.activation)) {
     const auto param = [](const std::string& name, Layout layout, InitRule init) {
@@ -53,21 +53,28 @@ class PlainExperts : public Experts, public TokenExperts1 {
         })[0];
   }
 
+  // On the CPU tokens are read where they lie: what is kept for backward is the tokens and what stands in front of the
+  // activation.
+  bool takes_tokens(at::DeviceType device) const override { return device == at::kCPU; }
+  double kept_rows(double rows, at::DeviceType device) const override {
+    return takes_tokens(device) ? 0 : 2 * planned_rows(rows);
+  }
+
   // dw = dout . W a is computed as (W^T dout) . a, which backward needs anyway; so nobody needs the results of experts.
-  at::Tensor of_tokens(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& experts,
-                       const SortedRows& rows, StepContext&) override {
-    const auto kept = std::make_shared<KeptOfTokens>(KeptOfTokens{x.detach(),
-                                                                  {},
-                                                                  weights.detach(),
-                                                                  rows.order_R.div(rows.place_TK.size(1), "floor"),
-                                                                  rows.place_TK,
-                                                                  RowGroups(rows.counts_E)});
-    return differentiable(
+  at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext&,
+                       const std::function<void()>& meanwhile) override {
+    const at::Tensor &experts = routing.experts_TK, &weights = routing.weights_TK;
+    const SortedRows rows = sort_by_expert(experts, spec_.experts);
+    const RowGroups groups(rows.counts_E);
+    const at::Tensor token_R = rows.order_R.narrow(0, 0, groups.bounds().back()).div(experts.size(1), "floor");
+    const auto kept =
+        std::make_shared<KeptOfTokens>(KeptOfTokens{x.detach(), {}, weights.detach(), token_R, rows.place_TK, groups});
+    const at::Tensor y = differentiable(
         {x, weights, fc_->tensor, proj_->tensor},
         [&](const Tensors& in) {
           kept->h = grouped_product({in[0], kept->token_R}, in[2], kept->groups);
-          const at::Tensor y = grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups);
-          return Tensors{weighted_sum(y, in[1], experts, rows)};
+          const at::Tensor y_RD = grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups);
+          return Tensors{weighted_sum(y_RD, in[1], experts, rows)};
         },
         [kept, fc = fc_, proj = proj_, kind = activation_, wants_dx = x.requires_grad(),
          work = WeightWork::current()](const Tensors& dy) {
@@ -79,6 +86,8 @@ class PlainExperts : public Experts, public TokenExperts1 {
             gradients[0] = sum_of_choices(grouped_product_backward(dh, fc->tensor, kept->groups), kept->place_TK);
           return gradients;
         })[0];
+    meanwhile();
+    return y;
   }
 
  private:

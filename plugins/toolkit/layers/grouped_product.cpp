@@ -86,7 +86,7 @@ void product_of_block(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
   if (b.stride(0) == 1) {
     if (auto few = few_rows_product(a, b.t(), {})) return void(y.copy_(*few));
   }
-  if (auto short_one = short_product(a, b)) return void(y.copy_(*short_one));
+  if (short_product_into(y, a, b)) return;
   if (of_16_bits(a.scalar_type()))
     y.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
   else

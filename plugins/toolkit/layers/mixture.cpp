@@ -27,26 +27,32 @@ std::vector<ParamPtr> Mixture::params() const {
   return all;
 }
 
+double kept_rows(const Experts& experts, double rows, at::DeviceType device) {
+  const auto* const direct = dynamic_cast<const TokenExperts2*>(&experts);
+  return direct ? direct->kept_rows(rows, device) : 2 * experts.planned_rows(rows);
+}
+
+at::Tensor sum_of_experts(Experts& experts, int64_t count, const at::Tensor& x_TD, const Routing& routing,
+                          StepContext& ctx, const std::function<void()>& meanwhile, int64_t used) {
+  TokenExperts2* const direct = dynamic_cast<TokenExperts2*>(&experts);
+  if (direct && direct->takes_tokens(x_TD.device().type())) return direct->of_tokens(x_TD, routing, ctx, meanwhile);
+  SortedRows rows = sort_by_expert(routing.experts_TK, count);
+  if (used >= 0) rows = without_nobody(std::move(rows), used);
+  const at::Tensor y_RD = experts.forward(rows_of_tokens(x_TD, rows), rows.counts_E, ctx);
+  const at::Tensor y_TD = weighted_sum(y_RD, routing.weights_TK, routing.experts_TK, rows);
+  meanwhile();
+  return y_TD;
+}
+
 at::Tensor Mixture::forward(const at::Tensor& x_BSD, StepContext& ctx) const {
   const Routing routing = router_->forward(x_BSD, ctx);
-  const SortedRows rows = sort_by_expert(routing.experts_TK, spec_.router.experts);
-  const at::Tensor x_TD = x_BSD.reshape({-1, x_BSD.size(-1)});
-  at::Tensor y;
-  if (TokenExperts1* const direct = token_experts(x_TD.is_cpu())) {
-    y = direct->of_tokens(x_TD, routing.weights_TK, routing.experts_TK, rows, ctx);
-  } else {
-    const at::Tensor y_RD = experts_->forward(rows_of_tokens(x_TD, rows), rows.counts_E, ctx);
-    y = weighted_sum(y_RD, routing.weights_TK, routing.experts_TK, rows);
-  }
-  y = y.view(x_BSD.sizes());
-  return shared_fc_ ? y + shared(x_BSD, ctx) : y;
+  at::Tensor beside;
+  const at::Tensor y =
+      sum_of_experts(*experts_, spec_.router.experts, x_BSD.reshape({-1, x_BSD.size(-1)}), routing, ctx, [&] {
+        if (shared_fc_) beside = shared(x_BSD, ctx);
+      }).view(x_BSD.sizes());
+  return shared_fc_ ? y + beside : y;
 }
-
-TokenExperts1* Mixture::token_experts(bool on_cpu) const {
-  return on_cpu ? dynamic_cast<TokenExperts1*>(experts_.get()) : nullptr;
-}
-
-bool Mixture::keeps_rows(bool on_cpu) const { return token_experts(on_cpu) == nullptr; }
 
 at::Tensor Mixture::shared(const at::Tensor& x_BSD, StepContext& ctx) const {
   const ops::Activation kind = ops::activation_of(activation_);

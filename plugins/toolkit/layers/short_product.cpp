@@ -131,6 +131,17 @@ std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b
   return c;
 }
 
+bool short_product_into(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
+  if (a.size(0) < kLeastRows || a.size(1) > kSlab || !takes(a, b)) return false;
+  const bool turned = b.stride(0) == 1 && a.size(0) < b.size(1);
+  const at::Tensor left = turned ? b.t() : a, right = turned ? a.t() : b;
+  const Stored of_left = stored(left), of_right = stored(right);
+  kernels::Product op = product_of(left, right, of_left, of_right);
+  op.c = y.mutable_data_ptr(), op.c_dtype = op.dtype, op.c_stride = y.stride(0), op.c_transposed = turned;
+  run(op);
+  return true;
+}
+
 bool add_short_product(at::Tensor& sums, bool add, const at::Tensor& a, const at::Tensor& b) {
   if (sums.scalar_type() != at::kFloat || !sums.is_contiguous() || !takes(a, b)) return false;
   const Stored of_a = stored(a), of_b = stored(b);

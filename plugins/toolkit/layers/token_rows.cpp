@@ -134,13 +134,13 @@ Tensors weighted_sum_backward_on_cpu(const at::Tensor& dout_TD, const at::Tensor
     at::parallel_for(0, T, least_tokens(K, D), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin * K; c < end * K; ++c) {
         const int64_t at_row = place[c] * D;
-        if (experts[c] >= 0)
-          to_weights[c] = choice_backward(from + at_row, d + c / K * D, weights[c], to + at_row, D);
-        else
-          to_weights[c] = Sum(0), std::fill_n(to + at_row, D, scalar_t(0));
+        to_weights[c] =
+            experts[c] < 0 ? Sum(0) : choice_backward(from + at_row, d + c / K * D, weights[c], to + at_row, D);
       }
     });
   });
+  const int64_t used = std::count_if(experts, experts + T * K, [](int64_t e) { return e >= 0; });
+  dy.narrow(0, used, y.size(0) - used).zero_();
   return {dy, dw};
 }
 
@@ -158,6 +158,7 @@ at::Tensor sum_of_choices(const at::Tensor& dy_RD, const at::Tensor& place_TK) {
       for (int64_t t = begin; t < end; ++t) {
         std::fill(sum.begin(), sum.end(), SumOf<scalar_t>(0));
         for (int64_t k = 0; k < K; ++k) {
+          if (place[t * K + k] >= dy.size(0)) continue;
           const scalar_t* row = from + place[t * K + k] * D;
           for (int64_t d = 0; d < D; ++d) sum[size_t(d)] += static_cast<SumOf<scalar_t>>(row[d]);
         }
@@ -170,7 +171,7 @@ at::Tensor sum_of_choices(const at::Tensor& dy_RD, const at::Tensor& place_TK) {
 
 at::Tensor weigh_rows(const at::Tensor& a_RF, const at::Tensor& g_RF, const at::Tensor& weights_TK,
                       const at::Tensor& place_TK) {
-  const int64_t T = place_TK.size(0), K = place_TK.size(1), F = a_RF.size(1);
+  const int64_t T = place_TK.size(0), K = place_TK.size(1), R = a_RF.size(0), F = a_RF.size(1);
   const at::Tensor w = weights_TK.to(sum_type(a_RF)).contiguous(), dw = at::empty_like(w);
   const int64_t* place = place_TK.const_data_ptr<int64_t>();
   DRIVETRAIN_ROW_TYPES(a_RF.scalar_type(), "weigh_rows", [&] {
@@ -179,7 +180,8 @@ at::Tensor weigh_rows(const at::Tensor& a_RF, const at::Tensor& g_RF, const at::
     Sum* to = dw.mutable_data_ptr<Sum>();
     scalar_t *a = a_RF.mutable_data_ptr<scalar_t>(), *g = g_RF.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, T, least_tokens(K, F), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin * K; c < end * K; ++c) to[c] = weigh_row(a + place[c] * F, g + place[c] * F, from[c], F);
+      for (int64_t c = begin * K; c < end * K; ++c)
+        to[c] = place[c] < R ? weigh_row(a + place[c] * F, g + place[c] * F, from[c], F) : Sum(0);
     });
   });
   return dw;
@@ -251,6 +253,12 @@ SortedRows sort_by_expert(const at::Tensor& experts_TK, int64_t experts) {
                       .scatter_add_(0, named, at::ones_like(named))
                       .narrow(0, 0, experts)
                       .contiguous();
+  return rows;
+}
+
+SortedRows without_nobody(SortedRows rows, int64_t used) {
+  rows.order_R = rows.order_R.narrow(0, 0, std::min(used + 1, rows.order_R.size(0)));
+  rows.place_TK = rows.place_TK.clamp_max(used);
   return rows;
 }
 

@@ -5,6 +5,8 @@
 
 namespace drivetrain {
 
+// Choices of nobody have no row: their place is R or more.
+
 // dx_t: the rows of token t, summed in the order of its choices.
 at::Tensor sum_of_choices(const at::Tensor& dy_RD, const at::Tensor& place_TK);
 

@@ -16,6 +16,7 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/plan_record.h>
 #include <drivetrain/random.h>
+#include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include <drivetrain/testkit/kit/host.h>
@@ -84,6 +85,15 @@ std::vector<ExpertGradient> expert_gradients_of(const Experts& experts, const Me
   return all;
 }
 
+at::Tensor computed(Experts& experts, const ExpertTrial& trial, const at::Tensor& x, const ExpertRows& rows,
+                    StepContext& ctx) {
+  if (!trial.tokens) return experts.forward(x, rows.counts_E, ctx);
+  int beside = 0;
+  const at::Tensor y = sum_of_experts(experts, trial.experts, x, rows.routing, ctx, [&] { ++beside; });
+  EXPECT_EQ(beside, 1) << "the layer's other work was not done once";
+  return y;
+}
+
 class ExpertRank {
  public:
   ExpertRank(const ExpertTrial& trial, int64_t rank, const std::shared_ptr<Store>& store)
@@ -146,16 +156,17 @@ class ExpertRank {
   void compute(int64_t micro, ExpertResult& result) {
     const ExpertRows rows = rows_of_rank(trial_, services_.rank, micro);
     const at::Tensor x = rows.x_RD.to(trial_.dtype).set_requires_grad(true);
-    at::Tensor y = experts_->forward(x, rows.counts_E, context_);
+    at::Tensor y = computed(*experts_, trial_, x, rows, context_);
     if (trial_.recompute) {
-      const at::Tensor again = experts_->forward(x, rows.counts_E, context_);
+      const at::Tensor again = computed(*experts_, trial_, x, rows, context_);
       EXPECT_TRUE(again.equal(y)) << "a second forward computes other values";
       y = again;
     }
     y.backward(rows.dy_RD.to(trial_.dtype));
     result.y[micro] = y.detach(), result.dx[micro] = x.grad();
+    if (trial_.tokens) result.dweights[micro] = rows.routing.weights_TK.grad();
     const at::NoGradGuard off;
-    result.evaluated[micro] = experts_->forward(x.detach(), rows.counts_E, context_);
+    result.evaluated[micro] = computed(*experts_, trial_, x.detach(), rows, context_);
   }
 
   const ExpertTrial& trial_;
@@ -175,11 +186,28 @@ class ExpertRank {
 
 std::string text_of(const ExpertTrial& t) {
   return concat(t.name, " ", t.options, " on ", t.ranks, " ranks, ", t.experts, " experts, ", t.activation,
-                t.nobodys > 0 ? ", rows of nobody" : "", t.frozen ? ", frozen" : "", t.recompute ? ", recomputed" : "",
-                t.inside ? ", decorated layers" : "", ", ", c10::toString(t.dtype));
+                t.tokens ? ", tokens" : "", t.nobodys > 0 ? ", rows of nobody" : "", t.frozen ? ", frozen" : "",
+                t.recompute ? ", recomputed" : "", t.inside ? ", decorated layers" : "", ", ", c10::toString(t.dtype));
+}
+
+// Token t chooses two different experts, or one and nobody.
+static ExpertRows tokens_of_rank(const ExpertTrial& trial, int64_t rank, int64_t micro) {
+  const int64_t T = trial.tokens(rank, micro), E = trial.experts, first = (rank * kExpertMicros + micro) * kMostRows;
+  ExpertRows rows;
+  rows.x_RD = expert_numbers(T * kExpertHidden, "x", first * kExpertHidden).view({T, kExpertHidden});
+  rows.dy_RD = expert_numbers(T * kExpertHidden, "dy", first * kExpertHidden).view({T, kExpertHidden});
+  rows.routing = {at::empty({T, 2}, at::TensorOptions(at::kLong)), expert_numbers(2 * T, "w", 2 * first).view({T, 2})};
+  rows.routing.weights_TK.set_requires_grad(true);
+  for (int64_t t = 0; t < T; ++t) {
+    int64_t* const id = rows.routing.experts_TK.mutable_data_ptr<int64_t>() + 2 * t;
+    id[0] = (5 * t + 3 * rank + micro) % E;
+    id[1] = t % 6 == 4 ? -1 : (id[0] + 1 + t % (E - 1)) % E;
+  }
+  return rows;
 }
 
 ExpertRows rows_of_rank(const ExpertTrial& trial, int64_t rank, int64_t micro) {
+  if (trial.tokens) return tokens_of_rank(trial, rank, micro);
   ExpertRows rows;
   rows.counts_E = at::empty({trial.experts}, at::TensorOptions(at::kLong));
   Tensors x, dy;
@@ -218,10 +246,11 @@ std::vector<ExpertResult> run_whole_experts(const ExpertTrial& given) {
     for (int64_t micro = 0; micro < kExpertMicros; ++micro) {
       const ExpertRows rows = rows_of_rank(trial, rank, micro);
       const at::Tensor x = rows.x_RD.to(trial.dtype).set_requires_grad(true);
-      const at::Tensor y = experts->forward(x, rows.counts_E, context);
+      const at::Tensor y = computed(*experts, trial, x, rows, context);
       y.backward(rows.dy_RD.to(trial.dtype));
       ExpertResult& own = results[static_cast<size_t>(rank)];
       own.y[micro] = own.evaluated[micro] = y.detach(), own.dx[micro] = x.grad();
+      if (trial.tokens) own.dweights[micro] = rows.routing.weights_TK.grad();
     }
   results.front().gradients = expert_gradients_of(*experts, mesh);
   return results;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <drivetrain/expert_parallel.h>
+#include <drivetrain/layers.h>
 #include <drivetrain/layout.h>
 
 namespace drivetrain::test {
@@ -24,6 +25,8 @@ struct ExpertTrial {
   // How many rows a rank has for an expert in a micro-batch, and how many that are nobody's.
   std::function<int64_t(int64_t rank, int64_t expert, int64_t micro)> rows = nullptr;
   int64_t nobodys = 0;
+  // If set, a rank has this many tokens in a micro-batch instead, with two choices each, of which some are nobody's.
+  std::function<int64_t(int64_t rank, int64_t micro)> tokens = nullptr;
   bool frozen = false;                             // the experts' weights
   bool recompute = false;                          // every forward once more, of which the second counts
   std::function<void(Builder&)> inside = nullptr;  // acts on the builder first, as a plugin further inside would
@@ -31,9 +34,11 @@ struct ExpertTrial {
 };
 std::string text_of(const ExpertTrial& trial);
 
-// Rows of one rank and micro-batch, sorted by expert; values depend on rank, micro-batch, expert and number alone.
+// Rows of one rank and micro-batch, sorted by expert, or tokens and their choices; values depend on rank, micro-batch,
+// expert and number alone.
 struct ExpertRows {
   at::Tensor x_RD, dy_RD, counts_E;
+  Routing routing;
 };
 ExpertRows rows_of_rank(const ExpertTrial& trial, int64_t rank, int64_t micro);
 
@@ -46,6 +51,7 @@ struct ExpertGradient {
 inline constexpr int64_t kExpertMicros = 2;
 struct ExpertResult {
   at::Tensor y[kExpertMicros], dx[kExpertMicros], evaluated[kExpertMicros];
+  at::Tensor dweights[kExpertMicros];     // of tokens
   std::vector<ExpertGradient> gradients;  // sums over both micro-batches
 };
 

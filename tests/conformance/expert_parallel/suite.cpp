@@ -69,6 +69,16 @@ void check_expert_choices(ExpertTrial trial) {
   }
 }
 
+// Also a rank without a token.
+void check_expert_tokens(ExpertTrial trial) {
+  for (const bool frozen : {false, true})
+    for (const int64_t fewer : {0, 13}) {
+      trial.frozen = frozen;
+      trial.tokens = [fewer](int64_t rank, int64_t micro) { return rank == 1 ? 13 - fewer : 17 + 3 * rank + micro; };
+      check_expert_parallel(trial);
+    }
+}
+
 void check_expert_types(ExpertTrial trial) {
   trial.rows = expert_choices()[0].rows;
   for (const char* activation : {"gelu", "swiglu"})
@@ -91,6 +101,7 @@ void check_expert_recomputed(ExpertTrial trial) {
 using ExpertCheck = void (*)(ExpertTrial);
 constexpr std::pair<const char*, ExpertCheck> kExpertChecks[] = {
     {"ranks_together_compute_what_one_does", check_expert_choices},
+    {"tokens_go_to_all_their_experts", check_expert_tokens},
     {"float32_and_bfloat16_follow_float64", check_expert_types},
     {"frozen_experts_get_no_gradient", check_expert_frozen},
     {"forward_may_run_again", check_expert_recomputed},
@@ -150,6 +161,8 @@ void check_expert_parallel(const ExpertTrial& trial) {
       SCOPED_TRACE(concat("rank ", rank, ", micro-batch ", micro));
       expect_same_rows(found[rank].y[micro], wanted[rank].y[micro], tolerance, "output");
       expect_same_rows(found[rank].dx[micro], wanted[rank].dx[micro], tolerance, "gradient of the rows");
+      if (trial.tokens)
+        expect_same_rows(found[rank].dweights[micro], wanted[rank].dweights[micro], 4 * 0x1p-23, "gradient of weights");
       expect_same_rows(found[rank].evaluated[micro], wanted[rank].evaluated[micro], tolerance, "output in evaluation");
     }
   const std::vector<ExpertGradient>& whole = wanted.front().gradients;

@@ -18,13 +18,16 @@ namespace drivetrain {
 // The ranks that share the experts of every layer, as these see them.
 struct ExpertRanks {
   int64_t size = 1;
-  GroupPtr group;  // from Strategy::attach on
+  int64_t experts = 0;  // of a layer, that each of them has
+  int64_t chosen = 0;   // by a token, of all ranks' experts
+  GroupPtr group;       // from Strategy::attach on
 };
 
 class ExpertSharing : public ExpertParallel {
  public:
   void plan(PlanContext& ctx) override { claim(ctx); }
   void build(Builder& builder) override {
+    ranks_->experts = builder.facts.mixture.experts / ranks_->size, ranks_->chosen = builder.facts.mixture.chosen;
     if (ranks_->size > 1) builder.layers = std::make_shared<Layers>(builder.layers, *this);
   }
   void attach(UnitList&) override {

@@ -23,6 +23,8 @@ struct SortedRows {
   at::Tensor counts_E;  // int64
 };
 SortedRows sort_by_expert(const at::Tensor& experts_TK, int64_t experts);
+// The same with one row for all choices of nobody, of which `used` leaves the others.
+SortedRows without_nobody(SortedRows rows, int64_t used);
 
 // Row r of the result is x[order_R[r] / K]; backward sums the rows of a token in the order of its choices.
 at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows);
@@ -31,16 +33,27 @@ at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows);
 at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, const at::Tensor& experts_TK,
                         const SortedRows& rows);
 
-// Experts that read tokens where they lie and weight their results themselves, on the CPU: what is kept for backward is
-// the tokens and what stands in front of the activation. Another toolkit may be in the process: a change of the members
+// Experts that take tokens instead of their sorted rows. Another toolkit may be in the process: a change of the members
 // changes the name.
-class TokenExperts1 {
+class TokenExperts2 {
  public:
-  virtual ~TokenExperts1() = default;
-  // weighted_sum(forward(rows_of_tokens(x_TD, rows)), weights_TK, experts_TK, rows), within roundings.
-  virtual at::Tensor of_tokens(const at::Tensor& x_TD, const at::Tensor& weights_TK, const at::Tensor& experts_TK,
-                               const SortedRows& rows, StepContext& ctx) = 0;
+  virtual ~TokenExperts2() = default;
+  // Whether tokens on such a device are given to `of_tokens`, instead of their rows to Experts::forward.
+  virtual bool takes_tokens(at::DeviceType) const = 0;
+  // y_t = sum over k of w_tk expert_tk(x_t), in ascending order of the experts; choices of nobody add nothing. x and
+  // the result are [T, D]. `meanwhile`: what the layer has to do beside, of which neither needs the other; called
+  // once, best where a rank would wait for others.
+  virtual at::Tensor of_tokens(const at::Tensor& x_TD, const Routing& routing, StepContext& ctx,
+                               const std::function<void()>& meanwhile) = 0;
+  // For the plan: how many rows of D elements are kept for backward where tokens have `rows` choices.
+  virtual double kept_rows(double rows, at::DeviceType) const = 0;
 };
+// Of any experts. Those that get rows keep each as they read it and as they return it.
+double kept_rows(const Experts& experts, double rows, at::DeviceType device);
+// TokenExperts2::of_tokens of any experts: of those that do not take tokens, the weighted sum of their sorted rows.
+// `count`: how many experts they are. `used`: how many choices are not nobody's, if the host knows.
+at::Tensor sum_of_experts(Experts& experts, int64_t count, const at::Tensor& x_TD, const Routing& routing,
+                          StepContext& ctx, const std::function<void()>& meanwhile, int64_t used = -1);
 
 // The MLP of a block that is a mixture, with layers of `layers`.
 class Mixture {
@@ -50,12 +63,9 @@ class Mixture {
   std::vector<ParamPtr> params() const;  // of router, experts, shared MLP and its gate
   at::Tensor forward(const at::Tensor& x_BSD, StepContext& ctx) const;
   const Experts& experts() const { return *experts_; }
-  // Whether the rows that experts read and return are kept for backward, for the plan.
-  bool keeps_rows(bool on_cpu) const;
 
  private:
   at::Tensor shared(const at::Tensor& x_BSD, StepContext& ctx) const;
-  TokenExperts1* token_experts(bool on_cpu) const;  // null: the experts get rows
 
   const MixtureSpec spec_;
   const std::string activation_;

@@ -27,6 +27,10 @@ bool multiplies_short(at::ScalarType type);
 // a [M, K] b [K, N] + bias [N] in the dtype of a and b, if the processor has instructions for it; else no value.
 std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 
+// y := a [M, K] b [K, N] into rows of dense elements of their dtype, where few rows meet a large b: what of b is stored
+// by columns is then read as it lies. False if the processor has no instructions for it.
+bool short_product_into(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+
 // sums [M, N] float32 := or += a [M, K] b [K, N]; false if the processor has no instructions for it.
 bool add_short_product(at::Tensor& sums, bool add, const at::Tensor& a, const at::Tensor& b);
 
