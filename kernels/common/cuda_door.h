@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 
+#include <type_traits>
+
 namespace drivetrain::kernels {
 
 inline constexpr int kNoCudaLibrary = 303;  // cudaErrorSharedObjectInitFailed
@@ -22,7 +24,11 @@ template <auto kDoor, class... Arguments>
 auto behind(const Arguments&... arguments) {
   static const auto function = reinterpret_cast<decltype(kDoor)>(namesake(reinterpret_cast<void*>(kDoor)));
   using Result = decltype(function(arguments...));
-  return function ? function(arguments...) : static_cast<Result>(kNoCudaLibrary);
+  if (function) return function(arguments...);
+  if constexpr (std::is_same_v<Result, bool>)
+    return false;  // nothing fits a kernel that is not there
+  else
+    return static_cast<Result>(kNoCudaLibrary);
 }
 
 }  // namespace drivetrain::kernels

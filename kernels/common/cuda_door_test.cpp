@@ -23,9 +23,11 @@ TEST(CudaDoor, leads_to_the_function_of_the_cuda_library) {
 }
 
 int not_in_that_library(int x) { return x; }
+bool fits_not_in_that_library(int) { return true; }
 
 TEST(CudaDoor, without_such_a_function_gives_the_status_that_says_so) {
   EXPECT_EQ(behind<&not_in_that_library>(0), kNoCudaLibrary);
+  EXPECT_FALSE(behind<&fits_not_in_that_library>(0)) << "a kernel that is not there takes nothing";
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // Casts to 8 bits on CUDA: a block reads a tile of 128 rows and 64 columns once, writes it as it lies, and transposed
-// by way of shared memory. Bytes moved per element: two for the maximum, two and one or two for the cast.
+// by way of shared memory. Bytes moved per element: two for the maximum, two and one or two for the cast, which finds
+// the maximum as well where it is asked for.
 #include "kernels/eight_bits/eight_bits.h"
 
 #include <cuda_fp8.h>
+
+#include <cfloat>
+#include <cmath>
 
 #include "kernels/common/device.cuh"
 
@@ -30,6 +34,7 @@ __device__ __forceinline__ float block_maximum(float most) {
 
 template <class T, int W>
 __global__ void __launch_bounds__(kThreads) maxima_of_parts(AbsoluteMaximum op) {
+  if (op.unless && *op.unless > 0.0F) return;
   constexpr int kFlight = 4;
   const T* const x = static_cast<const T*>(op.x);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * W, packs = op.n / W * W;
@@ -55,6 +60,7 @@ __global__ void __launch_bounds__(kThreads) maxima_of_parts(AbsoluteMaximum op) 
 }
 
 __global__ void __launch_bounds__(kThreads) maximum_of_all(AbsoluteMaximum op, int parts) {
+  if (op.unless && *op.unless > 0.0F) parts = 0;
   float most = 0.0F;
   for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) most = larger(most, op.maxima[i]);
   most = block_maximum(most);
@@ -63,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) maximum_of_all(AbsoluteMaximum op, i
 
 // --- cast
 
-constexpr int kTileRows = 128, kTileColumns = 64, kPad = 4, kBytes = 16;
+constexpr int kTileRows = kEightBitsRows, kTileColumns = kEightBitsColumns, kPad = 4, kBytes = 16;
 
 template <__nv_fp8_interpretation_t kType, int W>
 __device__ __forceinline__ void narrow_to_bytes(const float (&x)[W], float scale, uint8_t (&to)[W]) {
@@ -77,6 +83,17 @@ __device__ __forceinline__ void narrow_to_bytes(const float (&x)[W], float scale
       to[i] = static_cast<uint8_t>(pair & 0xff), to[i + 1] = static_cast<uint8_t>(pair >> 8);
     }
   }
+}
+
+// The largest of these and `most`; what is not finite becomes NaN.
+template <int W>
+__device__ __forceinline__ float largest_of(float (&x)[W], float most) {
+#pragma unroll
+  for (int i = 0; i < W; ++i) {
+    most = larger(most, fabsf(x[i]));
+    if (!(fabsf(x[i]) <= FLT_MAX)) x[i] = NAN;
+  }
+  return most;
 }
 
 template <int W>
@@ -113,6 +130,7 @@ __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned ac
   const int c = static_cast<int>(threadIdx.x) % kOfRow * W, begin = static_cast<int>(threadIdx.x) / kOfRow;
   const float scale = *op.scale;
   const T* const x = static_cast<const T*>(op.x);
+  float most = 0.0F;
   for (int r = begin; r < kTileRows; r += kAtOnce) {
     const bool there = row + r < op.n && column + c < op.k;
     const int64_t at = (row + r) * op.k + column + c;
@@ -120,6 +138,7 @@ __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned ac
     if (there) {
       float values[W];
       widen(load<W>(x + at), values);
+      if (op.maxima) most = largest_of(values, most);
       narrow_to_bytes<kType>(values, scale, bytes);
       if (op.rows) store_bytes(op.rows + at, bytes);
     }
@@ -127,6 +146,10 @@ __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned ac
 #pragma unroll
       for (int i = 0; i < W; ++i) tile[c + i][r] = bytes[i];
     }
+  }
+  if (op.maxima) {
+    most = block_maximum(most);
+    if (threadIdx.x == 0) op.maxima[blockIdx.x] = most;
   }
   if (!op.columns) return;
   __syncthreads();
@@ -137,9 +160,12 @@ template <class T, __nv_fp8_interpretation_t kType>
 int cast_as(const EightBits& op, void* stream) {
   return with_width<T>(op.k, {op.x, op.rows}, [&](auto width) {
     constexpr int W = decltype(width)::value;
-    const int64_t across = blocks_of(op.k, kTileColumns), rows = op.columns ? op.padded : op.n;
-    return launch(cast_tiles<T, W, kType>, across * blocks_of(rows, kTileRows), kThreads, stream, op,
-                  static_cast<unsigned>(across));
+    const int64_t across = blocks_of(op.k, kTileColumns), parts = eight_bits_parts(op);
+    const int error = launch(cast_tiles<T, W, kType>, parts, kThreads, stream, op, static_cast<unsigned>(across));
+    if (error || !op.maxima) return error;
+    AbsoluteMaximum of_all;
+    of_all.maxima = op.maxima, of_all.out = op.out;
+    return launch(maximum_of_all, 1, kThreads, stream, of_all, static_cast<int>(parts));
   });
 }
 
@@ -161,6 +187,7 @@ int absolute_maximum_cuda(const AbsoluteMaximum& op, void* stream) {
 int eight_bits_cuda(const EightBits& op, void* stream) {
   if (op.columns && (op.padded < op.n || op.padded % kBytes != 0 || !aligned({op.columns})))
     return cudaErrorInvalidValue;
+  if (!op.maxima != !op.out) return cudaErrorInvalidValue;
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);

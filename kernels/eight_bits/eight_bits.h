@@ -1,5 +1,5 @@
 // Tensors in 8 bits, and the largest absolute value that a scale comes from, on CUDA alone: LibTorch has both, in
-// passes that move 29 bytes per element of 16 bits, where 5 are enough.
+// passes that move 29 bytes per element of 16 bits, where 5 are enough, and 3 where the scale is known.
 //
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning": e4m3 (largest number 448) and e5m2 (57344).
 // Legend: N rows, K columns.
@@ -17,6 +17,8 @@ struct AbsoluteMaximum {
   float* out = nullptr;      // one number
   int64_t n = 0;             // 0: out is 0
   Dtype dtype = Dtype::f32;  // of x
+  // One number, or null: where it is above 0, x is not read and out is 0. What it is the device knows.
+  const float* unless = nullptr;
 };
 DRIVETRAIN_KERNEL int absolute_maximum_cuda(const AbsoluteMaximum&, void* stream);
 
@@ -30,7 +32,15 @@ struct EightBits {
   int64_t padded = 0;  // at least N, a multiple of 16
   bool e5m2 = false;   // else e4m3
   Dtype dtype = Dtype::f32;
+  // Both or neither: max |x| of the same pass, as AbsoluteMaximum has it. x that is not finite becomes NaN then, so
+  // that a scale that knows nothing of it hides nothing.
+  float* maxima = nullptr;  // [eight_bits_parts]
+  float* out = nullptr;     // one number
 };
+inline constexpr int64_t kEightBitsRows = 128, kEightBitsColumns = 64;  // that a block casts
+constexpr int64_t eight_bits_parts(const EightBits& op) {
+  return blocks_of(op.k, kEightBitsColumns) * blocks_of(op.columns ? op.padded : op.n, kEightBitsRows);
+}
 DRIVETRAIN_KERNEL int eight_bits_cuda(const EightBits&, void* stream);
 
 }  // namespace drivetrain::kernels

@@ -110,6 +110,52 @@ TEST_F(EightBitsOnGpu, a_scale_that_is_no_number_makes_none) {
             std::numeric_limits<float>::quiet_NaN());
 }
 
+// The same pass finds the largest value; what is not finite shows in both.
+TEST_F(EightBitsOnGpu, casts_that_find_the_largest_value_hide_nothing) {
+  for (const Case& c : kCases)
+    for (const double bad : {0.0, kNan, static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
+      if (c.n == 0 && bad != 0) continue;
+      SCOPED_TRACE(testing::Message() << c.n << " x " << c.k << " bad " << bad);
+      std::vector<double> values = random_values(c.n * c.k, 7, 500);
+      const size_t place = values.size() / 2;
+      if (bad != 0) values[place] = bad;
+      Numbers x(Dtype::bf16, values, c.skip);
+      Array<float> scale({1.7F}), out({-1.0F});
+      Array<uint8_t> rows(std::vector<uint8_t>(static_cast<size_t>(c.n * c.k), 0xa5)),
+          columns(std::vector<uint8_t>(static_cast<size_t>(c.k * c.padded), 0xa5));
+      EightBits op;
+      op.x = x.data(), op.scale = scale.as<float>(), op.n = c.n, op.k = c.k, op.padded = c.padded;
+      op.dtype = Dtype::bf16;
+      if (c.rows) op.rows = rows.as<uint8_t>();
+      if (c.columns) op.columns = columns.as<uint8_t>();
+      Array<float> maxima(std::vector<float>(static_cast<size_t>(eight_bits_parts(op)), -1.0F));
+      op.maxima = maxima.as<float>(), op.out = out.as<float>();
+      run_repeatedly({&rows, &columns, &out}, [&](void* stream) { return eight_bits_cuda(op, stream); });
+
+      double wanted = 0;
+      std::vector<double> bytes;
+      for (const double value : x.first()) {
+        wanted = std::isnan(wanted) || std::isnan(value) ? kNan : std::max(wanted, std::abs(value));
+        bytes.push_back(std::isfinite(value) ? nearest(static_cast<double>(static_cast<float>(value) * 1.7F), false)
+                                             : kNan);
+      }
+      const double found = static_cast<double>(out.now()[0]);
+      EXPECT_TRUE(std::isnan(wanted) ? std::isnan(found) : found == wanted) << found << " wanted " << wanted;
+      if (c.rows) expect_values(rows.now(), bytes, false, "rows");
+    }
+}
+
+TEST_F(EightBitsOnGpu, a_largest_value_that_nobody_needs_is_not_looked_for) {
+  for (const float unless : {0.0F, 3.0F}) {
+    Numbers x(Dtype::bf16, random_values(5000, 5));
+    Array<float> maxima(std::vector<float>(static_cast<size_t>(kMostMaxima))), out({-1.0F}), other({unless});
+    AbsoluteMaximum op{x.data(), maxima.as<float>(), out.as<float>(), 5000, Dtype::bf16};
+    op.unless = other.as<float>();
+    run_repeatedly({&out}, [&](void* stream) { return absolute_maximum_cuda(op, stream); });
+    EXPECT_EQ(out.now()[0] == 0, unless > 0);
+  }
+}
+
 TEST_F(EightBitsOnGpu, absolute_maxima_are_exact_and_keep_what_is_no_number) {
   for (const int64_t n : {0, 1, 7, 4096, 100003})
     for (const Dtype dtype : kDtypes)

@@ -29,8 +29,13 @@ DRIVETRAIN_KERNEL void norm_forward_cpu(const NormForward&, int64_t row_begin, i
 DRIVETRAIN_KERNEL int norm_forward_cuda(const NormForward&, void* stream);
 
 // dx = dsum + d norm / d sum. Sums over rows of dweight and dbias are taken in two fixed steps:
-// per block of kNormRows rows into `partial`, then over blocks in order by column_sum.
+// per block of rows into `partial`, then over blocks in order by column_sum.
 inline constexpr int64_t kNormRows = 64;
+// Rows of such a block on CUDA; on the CPU it is kNormRows. A multiprocessor has a block at a time, and few rows should
+// still be 128 blocks. It goes by the number of rows alone: on every GPU the sums have the same bits.
+constexpr int64_t norm_rows_cuda(int64_t rows) {
+  return rows >= 128 * kNormRows ? kNormRows : rows >= 64 * kNormRows ? kNormRows / 2 : kNormRows / 4;
+}
 struct NormBackward {
   const void* dy = nullptr;      // [N, D]
   const void* dsum = nullptr;    // [N, D] or null: the gradient that reaches the sum along the residual stream
@@ -39,7 +44,7 @@ struct NormBackward {
   const float* mean = nullptr;   // [N]; or null for rms
   const float* rstd = nullptr;   // [N]
   void* dx = nullptr;            // [N, D]; may be dsum or dy
-  float* partial = nullptr;      // [2, blocks_of(N, kNormRows), D]: of dweight, then of dbias
+  float* partial = nullptr;      // [2, blocks, D]: of dweight, then of dbias
   int64_t rows = 0, columns = 0;
   bool rms = false;
   Dtype dtype = Dtype::f32;

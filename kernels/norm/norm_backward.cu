@@ -1,7 +1,7 @@
-// Layer norm and RMS norm on CUDA, backward: one block of 512 threads per kNormRows rows, so that dweight and dbias
-// grow in its registers. It is divided into groups of threads with a row each; a step takes R rows per group and
-// reduces all of them at once, which keeps enough loads in flight. Rows that do not fit keep their sums in `partial`
-// and are walked over.
+// Layer norm and RMS norm on CUDA, backward: one block of 512 threads for `each` rows (norm_rows_cuda), so that dweight
+// and dbias grow in its registers. It is divided into groups of threads with a row each; a step takes R rows per group
+// and reduces all of them at once, which keeps enough loads in flight. Rows that do not fit keep their sums in
+// `partial` and are walked over.
 //
 // Bytes moved per element: dy, sum, dsum read and dx written once.
 #include "kernels/common/reduce.cuh"
@@ -86,7 +86,7 @@ __device__ void fold_groups(float (*lanes)[kThreads], float (&x)[W], int group, 
 }
 
 template <class T, int P, int R>
-__global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int group) {
+__global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int64_t each, int group) {
   constexpr int W = kWidth<T>;
   using Sums = GroupSum<2 * R, kWarpsOfBlock>;
   __shared__ typename Sums::Shared shared;
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int g
   for (int p = 0; p < P; ++p) {
     if (column(p) < op.columns) weight[p] = load<W>(static_cast<const T*>(op.weight) + column(p));
   }
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kNormRows;
-  const int64_t end = begin + kNormRows < op.rows ? begin + kNormRows : op.rows;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * each;
+  const int64_t end = begin + each < op.rows ? begin + each : op.rows;
   // Every thread takes as many steps as every other: they meet at barriers.
   for (int64_t first = begin; first < end; first += static_cast<int64_t>(groups) * R) {
     Pack<T, W> d[R][P], x[R][P], along[R][P];
@@ -170,13 +170,13 @@ __global__ void __launch_bounds__(kThreads) backward_kept(NormBackward op, int g
 // Rows of any length, one after the other, in steps of W. A thread's columns are the same in every row, so what it adds
 // to `partial` and reads again is its own.
 template <class T, int W>
-__global__ void __launch_bounds__(kThreads) backward_walked(NormBackward op) {
+__global__ void __launch_bounds__(kThreads) backward_walked(NormBackward op, int64_t each) {
   using Sums = GroupSum<2, kWarpsOfBlock>;
   __shared__ typename Sums::Shared shared;
   Sums reduce(shared, kWarpsOfBlock);
   const int64_t first = static_cast<int64_t>(threadIdx.x) * W, step = static_cast<int64_t>(kThreads) * W;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kNormRows;
-  const int64_t end = begin + kNormRows < op.rows ? begin + kNormRows : op.rows;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * each;
+  const int64_t end = begin + each < op.rows ? begin + each : op.rows;
   const T *dy = static_cast<const T*>(op.dy), *sum = static_cast<const T*>(op.sum),
           *dsum = static_cast<const T*>(op.dsum);
   const T* weight = static_cast<const T*>(op.weight);
@@ -218,18 +218,19 @@ int group_for(int64_t packs) {
 
 template <class T>
 int backward(const NormBackward& op, void* stream) {
-  const int64_t blocks = blocks_of(op.rows, kNormRows);
+  const int64_t each = norm_rows_cuda(op.rows), blocks = blocks_of(op.rows, each);
   return with_width<T>(op.columns, {op.dy, op.dsum, op.sum, op.weight, op.dx}, [&](auto width) -> int {
     constexpr int W = decltype(width)::value;
     const int64_t packs = op.columns / W;
     if constexpr (W > 1) {
-      if (packs <= kThreads) return launch(backward_kept<T, 1, 4>, blocks, kThreads, stream, op, group_for(packs));
-      if (packs <= kThreads * 2) return launch(backward_kept<T, 2, 2>, blocks, kThreads, stream, op, kThreads);
+      if (packs <= kThreads)
+        return launch(backward_kept<T, 1, 4>, blocks, kThreads, stream, op, each, group_for(packs));
+      if (packs <= kThreads * 2) return launch(backward_kept<T, 2, 2>, blocks, kThreads, stream, op, each, kThreads);
       if constexpr (W == 4) {
-        if (packs <= kThreads * 4) return launch(backward_kept<T, 4, 1>, blocks, kThreads, stream, op, kThreads);
+        if (packs <= kThreads * 4) return launch(backward_kept<T, 4, 1>, blocks, kThreads, stream, op, each, kThreads);
       }
     }
-    return launch(backward_walked<T, W>, blocks, kThreads, stream, op);
+    return launch(backward_walked<T, W>, blocks, kThreads, stream, op, each);
   });
 }
 

@@ -1,4 +1,6 @@
 // Layer norm with residual, both ways: four arrays pass through memory in each.
+#include <algorithm>
+
 #include "kernels/common/bench.h"
 #include "kernels/norm/norm.h"
 
@@ -23,7 +25,7 @@ std::vector<BenchCase> norm_cases(BenchMemory& memory, Dtype dtype) {
     NormBackward b;
     b.dy = f.x, b.dsum = f.delta, b.sum = f.sum, b.weight = f.weight, b.mean = f.mean, b.rstd = f.rstd, b.dx = f.y;
     const int64_t blocks = blocks_of(rows, kNormRows);
-    b.partial = memory.floats(2 * blocks * columns);
+    b.partial = memory.floats(2 * std::max(blocks, blocks_of(rows, norm_rows_cuda(rows))) * columns);
     b.rows = rows, b.columns = columns, b.dtype = dtype;
     cases.push_back(bench_case("norm backward", shape, bytes, blocks, b, norm_backward_cpu,
                                DRIVETRAIN_BENCH_CUDA(norm_backward_cuda)));

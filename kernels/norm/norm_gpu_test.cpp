@@ -1,5 +1,7 @@
 // Norm on CUDA against float64, for every way a row can be held: by a warp, by a block, walked over, one element at a
 // time.
+#include <algorithm>
+
 #include "kernels/common/device_test.h"
 #include "kernels/norm/norm.h"
 
@@ -15,6 +17,7 @@ struct Case {
   int64_t skip = 0;  // elements before the first: spoils alignment
   bool rms = false, delta = true, bias = true, in_place = false;
   float offset = 0;
+  int64_t blocks() const { return blocks_of(rows, norm_rows_cuda(rows)); }
 };
 
 const Case kCases[] = {
@@ -105,7 +108,7 @@ struct Gradients {
 
 Gradients gradients(const Case& c, const Moments& of, const std::vector<double>& dy, const std::vector<double>& sum,
                     const std::vector<double>& dsum, const std::vector<double>& weight) {
-  const size_t n = static_cast<size_t>(c.columns), blocks = static_cast<size_t>(blocks_of(c.rows, kNormRows));
+  const size_t n = static_cast<size_t>(c.columns), blocks = static_cast<size_t>(c.blocks());
   Gradients result{std::vector<double>(dy.size()), std::vector<double>(2 * blocks * n)};
   for (size_t r = 0; r < static_cast<size_t>(c.rows); ++r) {
     double mean_g = 0, mean_gx = 0;
@@ -116,7 +119,7 @@ Gradients gradients(const Case& c, const Moments& of, const std::vector<double>&
       mean_gx += dy[r * n + i] * gain(i) * normal(i) / static_cast<double>(n);
     }
     for (size_t i = 0; i < n; ++i) {
-      const double g = dy[r * n + i], block = static_cast<double>(r) / kNormRows;
+      const double g = dy[r * n + i], block = static_cast<double>(r) / static_cast<double>(norm_rows_cuda(c.rows));
       result.dx[r * n + i] =
           (g * gain(i) - mean_g - normal(i) * mean_gx) * of.rstd[r] + (c.delta ? dsum[r * n + i] : 0);
       result.partial[static_cast<size_t>(block) * n + i] += g * normal(i);
@@ -129,7 +132,7 @@ Gradients gradients(const Case& c, const Moments& of, const std::vector<double>&
 void backward_case(const Case& c, Dtype dtype) {
   Numbers dy(dtype, matrix(c, 1), c.skip), sum(dtype, matrix(c, 2), c.skip), dsum(dtype, matrix(c, 3), c.skip);
   Numbers weight(dtype, random_values(c.columns, 4), c.skip), out(dtype, c.rows * c.columns, c.skip);
-  Numbers partial(Dtype::f32, 2 * blocks_of(c.rows, kNormRows) * c.columns, c.skip);
+  Numbers partial(Dtype::f32, 2 * c.blocks() * c.columns, c.skip);
   const Moments of = moments(c, sum.first(), 1e-5);
   Numbers mean(Dtype::f32, of.mean), rstd(Dtype::f32, of.rstd);
   Numbers& dx = !c.in_place ? out : c.delta ? dsum : dy;
@@ -162,6 +165,23 @@ TEST_F(NormOnGpu, backward_equals_float64_for_every_way_to_hold_a_row) {
       if (c.columns < 1024) backward_case(c, dtype);
       c.delta = !c.delta;
     }
+  }
+}
+
+// Of each size that blocks of rows have, with a last one that is not full.
+TEST_F(NormOnGpu, backward_equals_float64_for_every_size_of_blocks) {
+  for (const int64_t rows : {2050, 4100, 8200}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows");
+    backward_case({rows, 40}, Dtype::bf16);
+  }
+}
+
+// A multiprocessor has a block at a time, and an H100 has 132 of them.
+TEST(NormBlocks, are_enough_for_a_gpu_from_few_rows_on_and_no_more_than_the_sums_need) {
+  for (int64_t rows = 2048; rows <= 70000; rows += 61) {
+    const int64_t blocks = blocks_of(rows, norm_rows_cuda(rows));
+    EXPECT_GE(blocks, 128) << rows;
+    EXPECT_LE(blocks, std::max<int64_t>(256, blocks_of(rows, kNormRows))) << rows;
   }
 }
 

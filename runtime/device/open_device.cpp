@@ -71,11 +71,15 @@ void open_device(const std::string& device) {
   open_given_library(std::getenv(kGivenLibrary));
   open_torch_cuda();
   DeviceRuntime* const runtime = open_own(own);
-  for (int64_t i = 0; i < runtime->count(); ++i)
-    if (const DeviceFacts facts = runtime->facts(i); facts.arch < kOldestArch)
+  check_age(*runtime);
+  set_device_runtime(runtime);
+}
+
+void check_age(const DeviceRuntime& runtime) {
+  for (int64_t i = 0; i < runtime.count(); ++i)
+    if (const DeviceFacts facts = runtime.facts(i); facts.arch < kOldestArch)
       throw fail(ErrorCode::config, "GPU ", i, " (", facts.name, ") is sm_", facts.arch, "; sm_", kOldestArch,
                  " or newer is needed\n   hide it with CUDA_VISIBLE_DEVICES, or use \"device\": \"cpu\"");
-  set_device_runtime(runtime);
 }
 
 void use_device(const std::string& device, int64_t local_rank, int64_t local_size) {

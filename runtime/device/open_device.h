@@ -11,6 +11,8 @@
 
 namespace drivetrain {
 
+class DeviceRuntime;
+
 // The folder of the LibTorch in use: it holds lib/libc10.so.
 DRIVETRAIN_INTERNAL std::string torch_folder();
 
@@ -18,6 +20,9 @@ DRIVETRAIN_INTERNAL std::string torch_folder();
 // does nothing. Throws Error(config): a build without CUDA, a library that is missing (by name), no driver or no GPU
 // (in the driver's words), a GPU that is too old, a DRIVETRAIN_NCCL that cannot be used (given_library.h).
 DRIVETRAIN_INTERNAL void open_device(const std::string& device);
+
+// Throws Error(config) for a GPU among those that this process sees that is older than our kernels.
+DRIVETRAIN_INTERNAL void check_age(const DeviceRuntime& runtime);
 
 // The GPU of this rank becomes the current one of this thread. Throws Error(config) if this host has more ranks than
 // GPUs and they may not share one. Where a process sees one GPU and the host has several ranks, each is taken to see

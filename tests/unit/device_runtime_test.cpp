@@ -1,4 +1,5 @@
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <drivetrain/device.h>
@@ -20,7 +21,9 @@ namespace {
 class TwoDevices : public DeviceRuntime {
  public:
   int64_t count() const override { return seen; }
-  DeviceFacts facts(int64_t index) const override { return {name, 90, 0, concat("uuid-", first + index)}; }
+  DeviceFacts facts(int64_t index) const override {
+    return {name, index == 1 ? second_arch : 90, 0, uuid.empty() ? concat("uuid-", first + index) : uuid};
+  }
   void use(int64_t index) override {
     used = index;
     if (!says.empty()) throw c10::AcceleratorError({__func__, __FILE__, 0}, number, says);
@@ -37,7 +40,8 @@ class TwoDevices : public DeviceRuntime {
   std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override { return nullptr; }
 
   int64_t used = -1;
-  std::string says = {}, name = "test";
+  std::string says = {}, name = "test", uuid = {};
+  int second_arch = 90;
   int number = 2;               // what CUDA answers to its first call, with what it says
   int64_t seen = 2, first = 0;  // GPUs, of which others may be hidden
 };
@@ -91,6 +95,17 @@ TEST_F(DeviceRuntimeTest, a_gpu_that_another_process_has_filled_taken_or_broken_
   }
   devices.says = "CUDA error: invalid argument", devices.number = 1;
   EXPECT_THROW(start_device("cuda", 1, 2), c10::Error);
+}
+
+TEST_F(DeviceRuntimeTest, a_gpu_older_than_the_kernels_is_refused_with_its_name_and_the_way_out) {
+  check_age(devices);
+  devices.second_arch = 80;
+  check_age(devices);
+  devices.second_arch = 75;
+  const std::string message = error_of([&] { check_age(devices); });
+  for (const char* part :
+       {"GPU 1 (test) is sm_75; sm_80 or newer is needed", "CUDA_VISIBLE_DEVICES", "\"device\": \"cpu\""})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST_F(DeviceRuntimeTest, each_rank_of_a_host_takes_its_own_device) {
@@ -209,6 +224,24 @@ TEST(DeviceHolders, are_those_of_the_gpu_without_this_process_the_largest_first)
   EXPECT_TRUE(holders_of_device("ffffffff0405060708090a0b0c0d0e0f", kManagement).empty());
   EXPECT_TRUE(holders_of_device("00", kManagement).empty());
   EXPECT_TRUE(holders_of_device("000102030405060708090a0b0c0d0e0f", "/nowhere/libnvidia-ml.so.1").empty());
+}
+
+// Found under its own name, as on a machine with a driver.
+TEST_F(DeviceRuntimeTest, a_full_gpu_is_out_of_memory_and_its_holders_are_named) {
+  ASSERT_TRUE(dlopen(kManagement, RTLD_NOW | RTLD_LOCAL)) << dlerror();
+  set_device_runtime(&devices);
+  work_rank().rank = 3;
+  devices.uuid = "000102030405060708090a0b0c0d0e0f", devices.says = "CUDA error: out of memory";
+  try {
+    start_device("cuda", 1, 2);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), 4);
+    for (const char* part : {"GPU 1 (test, GPU-00010203-0405-0607-0809-0a0b0c0d0e0f) of rank 3",
+                             "it is held by process 2147483002 (71680 MiB), process 2147483001 (1024 MiB)",
+                             "end that or take another GPU"})
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
 }
 
 TEST(DeviceHolders, all_gpus_of_the_host_are_told) {

@@ -50,6 +50,17 @@ PATHS = {
     "float16, dynamic scale": (SIX, {"fp16": {"enabled": True}, "capture": False}, 1, BF16, 80),
     "8 bits, delayed scaling": (dict(SIX, fp8={"enabled": True}), {"capture": False}, 1, BF16, 89),
     "8 bits, recorded": (dict(SIX, fp8={"enabled": True, "recipe": "Float8CurrentScaling"}), {"capture": True}, 1, BF16, 89),
+    "8 bits, weights kept, accumulation of 4, recorded": (
+        dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4, fp8={"enabled": True, "keep_weights": True}),
+        {"capture": True}, 1, BF16, 89),
+    "Muon": (dict(SIX, optimizer={"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 1e-3, "ns_dtype": "float32"}}), EAGER, 1, FLOAT32, 80),
+    "LoRA": (dict(SIX, lora={"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}), EAGER, 1, FLOAT32, 80),
+    "experts": (merged(SIX, {"model": {"params": {
+        "family": "qwen3_moe", "num_query_groups": 2, "kv_channels": 32, "ffn_hidden_size": 384, "num_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 128, "aux_loss": "per_layer", "router_aux_loss_coef": 0.01}}}),
+        EAGER, 1, FLOAT32, 80),
+    "norms of heads": (merged(SIX, {"model": {"params": {"family": "qwen3", "num_query_groups": 2, "kv_channels": 32}}}),
+                       EAGER, 1, FLOAT32, 80),
     "dropout": (merged(dict(SIX, attention="standard"), {"model": {"params": {"hidden_dropout": 0.1, "attention_dropout": 0.1}}}),
                 EAGER, 1, FLOAT32, 80),
     "evaluation between steps": (dict(SIX, eval_interval=2, eval_iters=1), {"attention": "standard", "capture": True}, 1, FLOAT32, 80),

@@ -10,6 +10,7 @@
 #include <ATen/ops/floor.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/log2.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/reciprocal.h>
@@ -27,20 +28,20 @@ namespace {
 // On the CPU numbers are checked, and LibTorch's passes will do.
 bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
 
-at::Tensor maximum_by_kernel(const at::Tensor& given) {
+at::Tensor maximum_by_kernel(const at::Tensor& given, const at::Tensor& unless) {
   const at::Tensor x = given.contiguous();
   const at::TensorOptions numbers = x.options().dtype(at::kFloat);
   const at::Tensor maxima = at::empty({kernels::kMostMaxima}, numbers), most = at::empty({}, numbers);
   kernels::AbsoluteMaximum op;
   op.x = ops::in(x), op.n = x.numel(), op.dtype = ops::kernel_dtype(x);
-  op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
+  op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most), op.unless = ops::in<float>(unless);
   check_launch(DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda)(op, current_stream(x.device())), "absolute maximum");
   return most;
 }
 
 // What is wanted of both; the other is left as it is.
 void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::ScalarType type, Scaled* rows,
-                    Scaled* columns) {
+                    Scaled* columns, const at::Tensor& seen = {}) {
   const at::Tensor x = given.contiguous(), inverse = at::reciprocal(scale);
   const at::TensorOptions bytes = x.options().dtype(type);
   kernels::EightBits op;
@@ -50,7 +51,13 @@ void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::Scalar
   if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = ops::out<uint8_t>(rows->values);
   if (columns)
     *columns = {at::empty({op.k, op.padded}, bytes), inverse}, op.columns = ops::out<uint8_t>(columns->values);
+  at::Tensor maxima, most;
+  if (seen.defined()) {
+    maxima = at::empty({kernels::eight_bits_parts(op)}, scale.options()), most = at::empty({}, scale.options());
+    op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
+  }
   check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.device())), "cast to 8 bits");
+  if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, most);
 }
 
 int64_t blocks_in(int64_t size, int64_t of) { return (size + of - 1) / of; }
@@ -70,16 +77,19 @@ at::Tensor widened(const Scaled& t) {
 
 double largest(at::ScalarType type) { return type == at::kFloat8_e4m3fn ? 448 : 57344; }
 
-at::Tensor absolute_maximum(const at::Tensor& x) {
+bool cast_sees(const at::Tensor& x) { return by_kernel(x); }
+
+at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless) {
   const at::NoGradGuard off;
-  if (by_kernel(x)) return maximum_by_kernel(x);
+  if (by_kernel(x)) return maximum_by_kernel(x, unless);
   return at::linalg_vector_norm(x, std::numeric_limits<double>::infinity(), {}, false, at::kFloat);
 }
 
-Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
+Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
   const at::NoGradGuard off;
   Scaled rows;
-  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &rows, nullptr), rows;
+  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &rows, nullptr, seen), rows;
+  if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, absolute_maximum(x));
   const double most = largest(type);
   return {(x.to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
 }
@@ -128,11 +138,11 @@ Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarT
   return transposed(cast(x, scale, type));
 }
 
-Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
+Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
   const at::NoGradGuard off;
   Both both;
-  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &both.rows, &both.columns), both;
-  both.rows = cast(x, scale, type);
+  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &both.rows, &both.columns, seen), both;
+  both.rows = cast(x, scale, type, seen);
   both.columns = transposed(both.rows);
   return both;
 }

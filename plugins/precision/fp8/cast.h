@@ -24,16 +24,19 @@ struct Scaled {
   int64_t block_rows = 0;  // 0: one scale for all
 };
 
-// max |x|, a float32 scalar; NaN if x holds one.
-at::Tensor absolute_maximum(const at::Tensor& x);
-// `scale`: a float32 scalar.
-Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+// max |x|, a float32 scalar; NaN if x holds one. `unless`, if it is given, is a float32 scalar: where it is above 0, x
+// need not be read, and the result may be 0.
+at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless = {});
+// Whether casts of such x can raise `seen` themselves, in the same pass. Numbers that are not finite become NaN then.
+bool cast_sees(const at::Tensor& x);
+// `scale`: a float32 scalar. `seen`: undefined, or a float32 scalar that becomes max |x| where that is larger.
+Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 // What transposed() makes of it, and both: on CUDA in one pass over x.
 Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
 struct Both {
   Scaled rows, columns;
 };
-Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 
 // Scales of blocks of block_rows x kBlock numbers, each the largest power of two with which the block fits the type: so
 // they change exponents alone. NaN in blocks that are not finite. On the CPU.

@@ -51,7 +51,7 @@ struct Fp8Options {
   std::string recipe = "DelayedScaling", amax_compute_algo = "max";
   std::optional<std::string> fp8_format;
   int64_t amax_history_len = 1024, margin = 0;
-  bool reduce_amax = true, fp8_wgrad = true, check_grad_overflow = true;
+  bool reduce_amax = true, fp8_wgrad = true, check_grad_overflow = true, keep_weights = false;
 };
 
 OptionTable fp8_table() {
@@ -70,6 +70,8 @@ OptionTable fp8_table() {
       .one_of({"max", "most_recent"})
       .field("reduce_amax", &Fp8Options::reduce_amax, "only true: ranks with the same layers have the same scales")
       .field("fp8_wgrad", &Fp8Options::fp8_wgrad, "false: the products of weights' gradients stay in bfloat16")
+      .field("keep_weights", &Fp8Options::keep_weights,
+             "true: weights are cast once per step and kept for it: two bytes per element, on every rank whole")
       .field("check_grad_overflow", &Fp8Options::check_grad_overflow,
              "true: an update whose gradients are not finite is left out; false: it ends the run")
       .finish([](Fp8Options& o) {
@@ -87,7 +89,7 @@ Recipe recipe_of(const Fp8Options& o) {
   if (o.fp8_format.value_or(recipe.blocks ? "E4M3" : "HYBRID") == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
   recipe.amax_history_len = o.amax_history_len;
   recipe.margin = static_cast<double>(o.margin);
-  recipe.wgrad = o.fp8_wgrad;
+  recipe.wgrad = o.fp8_wgrad, recipe.keep_weights = o.keep_weights;
   return recipe;
 }
 
@@ -132,6 +134,15 @@ class Fp8 final : public Precision {
     idle("amax_compute_algo", options_.amax_compute_algo != usual.amax_compute_algo);
   }
 
+  // False: whose parameters these are says the rest.
+  bool plan_units(PlanContext& ctx, const PlannedStage& stage) const override {
+    if (!options_.keep_weights || !ctx.run().training) return false;
+    double elements = 0;
+    for (const ParamPtr& param : stage.units.all())
+      if (scaling_->has_layer(layer_of(*param))) elements += static_cast<double>(param->layout.local_numel(stage.mesh));
+    ctx.memory(MemoryClass::buffers, "weights in 8 bits, as rows and as columns", 2 * elements);
+    return false;
+  }
   void build(Builder& builder) override { builder.layers = make_layers(builder.layers, scaling_); }
 
   void attach(UnitList& units) override {

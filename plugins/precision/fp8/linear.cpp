@@ -17,7 +17,8 @@ class Fp8Product final : public LinearProduct {
       : scaling_(std::move(scaling)), layer_(scaling_->add_layer(name)) {}
 
   at::Tensor forward(const at::Tensor& x, const Param& weight, const at::Tensor& bias) const override {
-    return product(cast(Role::input, x), cast(Role::weight, weight.tensor.detach()), x.scalar_type(), Sums::fast, bias);
+    return product(cast(Role::input, x), scaling_->weight(layer_, weight.tensor.detach()), x.scalar_type(), Sums::fast,
+                   bias);
   }
 
   // What is cast again has the scale that it had in forward: scales change between steps alone.
@@ -28,7 +29,7 @@ class Fp8Product final : public LinearProduct {
         turned ? scaling_->cast_both(layer_, Role::gradient, dy) : Both{cast(Role::gradient, dy), {}};
     at::Tensor dx;
     if (wants_dx)
-      dx = product(scaled_dy.rows, cast_transposed(Role::weight, weight->tensor.detach()), dy.scalar_type(),
+      dx = product(scaled_dy.rows, scaling_->weight_transposed(layer_, weight->tensor.detach()), dy.scalar_type(),
                    Sums::precise);
     if (weight->trainable) write_weight_grad(scaled_dy.columns, dy, x, weight, work);
     return dx;
@@ -36,7 +37,6 @@ class Fp8Product final : public LinearProduct {
 
  private:
   Scaled cast(Role role, const at::Tensor& t) const { return scaling_->cast(layer_, role, t); }
-  Scaled cast_transposed(Role role, const at::Tensor& t) const { return scaling_->cast_transposed(layer_, role, t); }
 
   // dy_ON: dy transposed, in 8 bits.
   void write_weight_grad(const Scaled& dy_ON, const at::Tensor& dy_NO, const at::Tensor& x, const ParamPtr& weight,

@@ -58,6 +58,7 @@ at::Tensor largest_over(Group& group, const at::Tensor& mine) {
 // From the history, which a restart may have filled.
 void Scaling::step_begin() {
   recording_ = true;
+  weights_.assign(names_.size(), {});
   if (history_.defined() && !kept_.empty())
     used_.copy_(recipe_.most_recent ? history_.select(2, 0) : at::amax(history_, 2));
 }
@@ -65,6 +66,7 @@ void Scaling::step_begin() {
 // A step with numbers that are not finite leaves no trace: its update is left out, and the scales stay.
 void Scaling::step_end() {
   recording_ = false;
+  weights_.clear();
   if (!history_.defined() || kept_.empty()) return;
   const at::Tensor amax = several(peers_) ? largest_over(*peers_, seen_) : seen_;
   const int64_t older = recipe_.amax_history_len - 1;
@@ -94,19 +96,41 @@ at::Tensor Scaling::over_parts(const at::Tensor& amax) const {
   return several(parts_) && !remembers_ ? largest_over(*parts_, amax) : amax;
 }
 
+namespace {
+
+// Of a layer's tensor, among those of all layers.
+at::Tensor of(const at::Tensor& all, int64_t place, Role role) {
+  return all.select(0, place).select(0, static_cast<int64_t>(role));
+}
+
+}  // namespace
+
+// Where the cast that follows raises `seen`, a scale that is remembered needs no pass over x before.
 Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) const {
   const at::NoGradGuard off;
   const at::ScalarType type = type_of(role);
-  const at::Tensor amax = over_parts(absolute_maximum(x));
-  at::Tensor chosen = amax;
   const int64_t place = places_.at(static_cast<size_t>(layer));
-  if (history_.defined() && place >= 0) {
-    const at::Tensor used = used_.select(0, place).select(0, static_cast<int64_t>(role));
-    chosen = at::where(used > 0, used + (amax - amax), amax);
-    at::Tensor seen = seen_.select(0, place).select(0, static_cast<int64_t>(role));
-    if (recording_) at::maximum_out(seen, seen, amax);
+  if (!history_.defined() || place < 0) {
+    const at::Tensor amax = over_parts(absolute_maximum(x));
+    return {scale_of(amax, type) + (amax - amax), type};
   }
-  return {scale_of(chosen, type) + (amax - amax), type};
+  const bool cast_raises = recording_ && cast_sees(x);
+  const at::Tensor used = of(used_, place, role);
+  const at::Tensor amax = over_parts(absolute_maximum(x, cast_raises ? used : at::Tensor()));
+  at::Tensor seen = of(seen_, place, role);
+  if (recording_ && !cast_raises) at::maximum_out(seen, seen, amax);
+  return {scale_of(at::where(used > 0, used, amax), type) + (amax - amax), type, cast_raises ? seen : at::Tensor()};
+}
+
+// For the backward pass, whose inputs and weights forward has seen in this step: their amax is recorded, and with a
+// scale that is remembered x need not be read for it again. Where all that is remembered is zeros, this step's amax so
+// far counts. x that is not finite has made the loss so in forward.
+Scaling::Scale Scaling::scale_again(int64_t layer, Role role, const at::Tensor& x) const {
+  const int64_t place = places_.at(static_cast<size_t>(layer));
+  if (role == Role::gradient || !recording_ || !remembers_ || place < 0) return scale(layer, role, x);
+  const at::NoGradGuard off;
+  const at::Tensor used = of(used_, place, role);
+  return {scale_of(at::where(used > 0, used, of(seen_, place, role)), type_of(role)), type_of(role)};
 }
 
 namespace {
@@ -117,22 +141,36 @@ int64_t block_rows(Role role) { return role == Role::weight ? kBlock : 1; }
 
 Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
   if (recipe_.blocks) return cast_blocks(x, block_rows(role), type_of(role));
-  const Scale of = scale(layer, role, x);
-  return fp8::cast(x, of.value, of.type);
+  const Scale its = scale(layer, role, x);
+  return fp8::cast(x, its.value, its.type, its.seen);
 }
 
 // A square block has one scale either way; a row of 128 is another one.
 Scaled Scaling::cast_transposed(int64_t layer, Role role, const at::Tensor& x) const {
   if (recipe_.blocks && role == Role::weight) return transposed(cast(layer, role, x));
   if (recipe_.blocks) return cast_blocks(x.t(), block_rows(role), type_of(role));
-  const Scale of = scale(layer, role, x);
-  return fp8::cast_transposed(x, of.value, of.type);
+  const Scale its = scale_again(layer, role, x);
+  return fp8::cast_transposed(x, its.value, its.type);
 }
 
 Both Scaling::cast_both(int64_t layer, Role role, const at::Tensor& x) const {
   if (recipe_.blocks) return {cast(layer, role, x), cast_transposed(layer, role, x)};
-  const Scale of = scale(layer, role, x);
-  return fp8::cast_both(x, of.value, of.type);
+  const Scale its = scale(layer, role, x);
+  return fp8::cast_both(x, its.value, its.type, its.seen);
+}
+
+const Both& Scaling::kept_weight(int64_t layer, const at::Tensor& w) {
+  Both& kept = weights_.at(static_cast<size_t>(layer));
+  if (!kept.rows.values.defined()) kept = cast_both(layer, Role::weight, w);
+  return kept;
+}
+
+Scaled Scaling::weight(int64_t layer, const at::Tensor& w) {
+  return keeps_weights() ? kept_weight(layer, w).rows : cast(layer, Role::weight, w);
+}
+
+Scaled Scaling::weight_transposed(int64_t layer, const at::Tensor& w) {
+  return keeps_weights() ? kept_weight(layer, w).columns : cast_transposed(layer, Role::weight, w);
 }
 
 }  // namespace drivetrain::fp8

@@ -29,7 +29,8 @@ struct Recipe {
   at::ScalarType forward = at::kFloat8_e4m3fn, backward = at::kFloat8_e5m2;
   int64_t amax_history_len = 1024;
   double margin = 0;
-  bool wgrad = true;  // in 8 bits
+  bool wgrad = true;          // in 8 bits
+  bool keep_weights = false;  // a weight is cast once in a step
 };
 
 enum class Role : int { input, weight, gradient };
@@ -60,14 +61,22 @@ class Scaling {
   Scaled cast(int64_t layer, Role role, const at::Tensor& x) const;
   Scaled cast_transposed(int64_t layer, Role role, const at::Tensor& x) const;
   Both cast_both(int64_t layer, Role role, const at::Tensor& x) const;
+  // A weight, as cast() and cast_transposed() make it. With Recipe::keep_weights both are made when a training step
+  // first asks for one of them, and are kept to its end: a weight's values change between steps alone.
+  Scaled weight(int64_t layer, const at::Tensor& w);
+  Scaled weight_transposed(int64_t layer, const at::Tensor& w);
 
  private:
   struct Scale {
     at::Tensor value;  // float32 scalar
     at::ScalarType type;
+    at::Tensor seen = {};  // what the cast raises
   };
   at::ScalarType type_of(Role role) const { return role == Role::gradient ? recipe_.backward : recipe_.forward; }
   Scale scale(int64_t layer, Role role, const at::Tensor& x) const;
+  Scale scale_again(int64_t layer, Role role, const at::Tensor& x) const;
+  const Both& kept_weight(int64_t layer, const at::Tensor& w);
+  bool keeps_weights() const { return recipe_.keep_weights && recording_; }
   at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) const;
   at::Tensor over_parts(const at::Tensor& amax) const;
 
@@ -75,6 +84,7 @@ class Scaling {
   std::vector<std::string> names_;  // of all layers
   std::vector<int64_t> places_;     // by layer, in the tensors below; -1: not this rank's
   std::vector<int64_t> kept_;       // the layer of each place
+  std::vector<Both> weights_;       // of this step, by layer, where they are kept
   GroupPtr peers_, parts_;
   bool recording_ = false;
   bool remembers_ = false;  // there is a history: parts have one scale without asking each other

@@ -30,7 +30,8 @@ TensorSizes norm_again(const VisitShape& s, double tokens, double columns) {
 
 // By operators: x_hat, d, g and the three parts of dx.
 TensorSizes norm_backward(const VisitShape& s, double tokens, double columns) {
-  if (has_kernels(s)) return TensorSizes().add(2 * blocks(tokens, kernels::kNormRows) * columns * 4);
+  const int64_t of = s.on_cpu ? kernels::kNormRows : kernels::norm_rows_cuda(static_cast<int64_t>(tokens));
+  if (has_kernels(s)) return TensorSizes().add(2 * blocks(tokens, of) * columns * 4);
   return TensorSizes().add(tokens * columns * wide(s), s.dtype == at::kDouble ? 5 : 6);
 }
 

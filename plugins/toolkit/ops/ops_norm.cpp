@@ -128,7 +128,8 @@ at::Tensor norm_backward(const at::Tensor& given_dy, const at::Tensor& given_dsu
   const at::Tensor dx = at::empty_like(dy);
   kernels::NormBackward op;
   op.columns = dy.size(-1), op.rows = dy.numel() / op.columns;
-  const int64_t blocks = kernels::blocks_of(op.rows, kernels::kNormRows);
+  const int64_t of_block = dy.is_cuda() ? kernels::norm_rows_cuda(op.rows) : kernels::kNormRows;
+  const int64_t blocks = kernels::blocks_of(op.rows, of_block);
   const at::Tensor partial = at::empty({2, blocks, op.columns}, dy.options().dtype(at::kFloat));
   op.dy = in(dy), op.dsum = in(dsum), op.sum = in(kept.sum), op.weight = in(gain.vector);
   op.mean = in<float>(kept.mean), op.rstd = in<float>(kept.rstd);
