@@ -75,16 +75,6 @@ DRIVETRAIN_INTERNAL void enter_store(Store& store, double timeout_s);
 DRIVETRAIN_INTERNAL std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s,
                                                       const std::function<void(const std::string&)>& warn = {});
 
-// For whoever watches the run while rank 0 may be stopped: calls that end after timeout_s without harm to others.
-template <class T>
-struct InTime {
-  bool answered = false;     // false: rank 0 gave no answer in time
-  std::optional<T> value{};  // nothing: the key is not set
-};
-DRIVETRAIN_INTERNAL bool set_in_time(Store& store, const std::string& key, const std::string& value, double timeout_s);
-DRIVETRAIN_INTERNAL InTime<std::string> find_in_time(Store& store, const std::string& key, double timeout_s);
-DRIVETRAIN_INTERNAL InTime<int64_t> add_in_time(Store& store, const std::string& key, int64_t delta, double timeout_s);
-
 // Ends every wait in the store for what is not there yet, on all ranks, with this reason; the first one holds.
 DRIVETRAIN_INTERNAL void stop_run(Store& store, const std::string& reason) noexcept;
 // Runs `body`; what it throws becomes the reason that the others hear.

@@ -156,6 +156,24 @@ TEST_F(Commands, generate_tells_the_memory_that_it_plans_and_measures) {
   expect_refused("generate run --prompt ab --plan --memory", 2, {"--memory and --plan exclude each other"});
 }
 
+// Of a model whose weights are most of it, also where a run of it would hold float32 masters beside them.
+TEST_F(Commands, generate_holds_no_gradients_and_no_masters) {
+  ASSERT_EQ(train("--set model.vocab_size=256 --set model.max_position_embeddings=32 --set model.hidden_size=256").code,
+            0);
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Ran ran = run(std::string("generate run --prompt ab --tokens 8 --memory --dtype ") + dtype);
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    const auto measured = [&](const std::string& what) {
+      std::istringstream line(ran.output.substr(ran.output.find("\n" + what) + 1 + what.size()));
+      double planned = 0, found = 0;
+      line >> planned >> found;
+      return found;
+    };
+    EXPECT_GT(measured("weights"), dtype == std::string("f32") ? 3 : 1.5) << ran.output;
+    EXPECT_LT(measured("together"), 1.5 * measured("weights")) << ran.output;
+  }
+}
+
 TEST_F(Commands, generate_writes_a_line_of_json_for_each_of_several_prompts) {
   ASSERT_EQ(train("--set model.vocab_size=600 --set model.max_position_embeddings=32").code, 0);
   write("ids.jsonl", "{\"prompt\": [1, 2, 3]}\n{\"prompt\": [599]}\n{\"prompt\": [7, 7, 7, 7, 7]}\n");

@@ -267,6 +267,8 @@ TEST(Report, cells_that_failed_are_crosses_with_words_and_no_bars) {
   EXPECT_NE(mark.find("point pt 2"), std::string::npos) << mark;
   const std::string script = speed_script(study, analysis, {0, 1, 4});
   EXPECT_NE(script.find(failure_mark("timeout", "graph 0.01", 2)), std::string::npos) << script;
+  EXPECT_NE(html_of(ranking_table(study, analysis)).find("<td colspan=6>timeout</td></tr>"), std::string::npos)
+      << "the words take the row, and no column is as wide as they are";
   EXPECT_NE(script.find("another loss than the reference's"), std::string::npos) << "of the cell that is not ranked";
   const std::string bars =
       script.substr(script.find("$bars << EOD"),

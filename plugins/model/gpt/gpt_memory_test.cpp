@@ -72,12 +72,12 @@ TEST(GptMemory, of_a_mixture_grows_with_the_rows_of_its_experts) {
   shape.activation = "swiglu", shape.mixture.experts = 16, shape.mixture.chosen = 4, shape.mixture.ffn = 2048;
   const VisitShape v = visit(1, false);
   const auto kept_of = [&](double rows) {
-    return block_memory(shape, v, {.expert_rows = rows}, blockwise(v)).kept.bytes();
+    return block_memory(shape, v, {.expert_rows = rows, .kept_rows = 2 * rows}, blockwise(v)).kept.bytes();
   };
   const double rows = 4 * s * b;
   EXPECT_EQ(kept_of(2 * rows) - kept_of(rows), rows * 2 * (2 * h + 2 * 2048));
   const auto kept_of_tokens = [&](double count) {
-    return block_memory(shape, v, {.expert_rows = count, .kept_rows = 0}, blockwise(v)).kept.bytes();
+    return block_memory(shape, v, {.expert_rows = count}, blockwise(v)).kept.bytes();
   };
   EXPECT_EQ(kept_of_tokens(2 * rows) - kept_of_tokens(rows), rows * 2 * 2 * 2048);
   // Without a row it is a block without an MLP, with the scores and choices of the router.

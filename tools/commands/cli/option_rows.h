@@ -80,8 +80,8 @@ inline constexpr Option kGenerate[] = {
            "folder or file of a tokenizer, or the name of one; default: that of the model's folder, and bytes without "
            "one"),
     flag("--plan",
-         "say how much memory the texts will need (weights, keys and values, the first pass) and stop before the weights "
-         "are read")
+         "say how much memory the texts will need (weights, keys and values, the first pass) and stop before the "
+         "weights are read")
         .not_with("--memory"),
     flag("--memory", "say in the end, on standard error, how much memory was planned and what was measured"),
     kPluginPath};

@@ -57,7 +57,10 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
   const RunSettings settings = read_run_settings(config, "generate", problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, on.device, problems, Purpose::generate);
   problems.throw_if_any();
-  return {prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate), source.weights};
+  PreparedInference prepared{prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate),
+                             source.weights};
+  for (const ParamPtr& param : prepared.run->model_params) param->trainable = false;  // no masters, no gradients
+  return prepared;
 }
 
 struct Inference::Impl {

@@ -4,9 +4,10 @@
 #include <thread>
 
 #include <drivetrain/error.h>
-
 #include <drivetrain/value.h>
+
 #include "rendezvous/rendezvous.h"
+#include "watch/in_time.h"
 
 namespace drivetrain {
 namespace {

@@ -35,7 +35,8 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
- .filter,#tools h2,.many .detail{display:none} .many .paper{display:block} .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid}
+ .filter,#tools h2,.many .detail,.many .charts section:nth-of-type(n+3){display:none} .many .paper{display:block}
+ .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .many .end{columns:2}
  .charts h2,.charts figure{margin:1mm 0} .facets{grid-template-columns:repeat(3,1fr)} h2{margin-top:3mm} li{margin:0}}
 )css";
 
@@ -225,7 +226,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
     page +=
         "<p>Bars: means of runs with their 95 % intervals; dots: every run; crosses with words: cells that have none. "
         "Curves: means of repeats, with all of them in the band.</p>\n";
-  page += "<p class=paper>On paper without the tables of all cells: the page on a screen and report.csv have them.</p>";
+  page +=
+      "<p class=paper>On paper without the tables of all cells and further charts: the page on a screen has them.</p>";
   page += "<div class=detail><h2>Cells</h2>" +
           begin_table(
               "<th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % interval</th><th "
@@ -245,8 +247,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
               figures) +
           "\n" + time_table(study, analysis) + memory_table(study, analysis) + tflops_table(study, analysis) +
           slots_html(study) + "</div>\n";
-  page += effects_html(study, analysis);
-  return page + environment_block(study) + page_data(study, analysis) + page_script() + "</html>\n";
+  page += "<div class=end>" + effects_html(study, analysis) + environment_block(study) + "</div>\n";
+  return page + page_data(study, analysis) + page_script() + "</html>\n";
 }
 
 }  // namespace drivetrain::study

@@ -1,5 +1,6 @@
 // The ranking as a table with a column per factor, in Markdown, LaTeX and HTML.
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include <drivetrain/error.h>
@@ -131,13 +132,17 @@ std::string html_of(const Table& table) {
     // Words behind which there is nothing take all of the row: no column is as wide as they are.
     size_t last = fields.size();
     while (last > 0 && fields[last - 1].empty()) --last;
-    const bool words = tag == "td" && last > 0 && fields[last - 1].size() > kWords;
-    for (size_t i = 0; i < (words ? last : fields.size()); ++i)
-      text += "<" + tag + (words && i + 1 == last ? concat(" colspan=", fields.size() - i) : "") +
-              (tag == "td" && fields[i].size() > kWords ? ">"
-               : i < table.texts                        ? " class=s>"
-                                                        : " class=n>") +
+    const bool words = tag == "td" && last > table.texts && last < fields.size() &&
+                       std::any_of(fields[last - 1].begin(), fields[last - 1].end(),
+                                   [](unsigned char c) { return std::isalpha(c) != 0; });
+    for (size_t i = 0; i < (words ? last : fields.size()); ++i) {
+      const bool spans = words && i + 1 == last;
+      text += "<" + tag + (spans ? concat(" colspan=", fields.size() - i) : std::string()) +
+              (spans || (tag == "td" && fields[i].size() > kWords) ? ">"
+               : i < table.texts                                   ? " class=s>"
+                                                                   : " class=n>") +
               escaped(fields[i]) + "</" + tag + ">";
+    }
     return text + "</tr>\n";
   };
   std::string text = "<div class=wide><table class=sorts><thead><tr>" + fields_of(table.head, "th") + "</thead><tbody>";

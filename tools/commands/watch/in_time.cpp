@@ -1,6 +1,7 @@
+#include "watch/in_time.h"
+
 #include <charconv>
 
-#include "rendezvous/rendezvous.h"
 #include "store/client.h"
 
 namespace drivetrain {
