@@ -34,7 +34,8 @@ struct TiledProduct {
   bool b_transposed = false;
   const void* summand = nullptr;  // S [M, N], tiled, or null
   float of_product = 1, of_summand = 0;
-  bool symmetric = false;  // C is, but for rounding: what is above the diagonal is computed, and stands below it, too
+  // C is, but for rounding: what is above the diagonal is computed, and stands below it, too. Needs `tiles`, no `c`.
+  bool symmetric = false;
   int64_t m = 0, n = 0, k = 0;
   int64_t k_begin = 0, k_end = 0;
   void* sums = nullptr;       // tiled_sum_bytes, aligned to 64, for more than one call; else null

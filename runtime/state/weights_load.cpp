@@ -132,7 +132,8 @@ class WeightLoader {
     const std::vector<int64_t>& ours = target.layout.global_shape;
     const bool is_table = role == ParamRole::embedding || role == ParamRole::output;
     if (!is_table || found.size() != 2 || ours.size() != 2 || found[1] != ours[1]) return "";
-    return concat("; where a vocabulary was padded, vocab_size in config.json has to be ", found[0], ", too");
+    return concat("; where a vocabulary was padded, vocab_size of the model (config.json or model.params) has to be ",
+                  found[0], ", too");
   }
 
   bool check_tensor(const std::string& name, const ForeignTensor& wanted, const Trainable& target) {

@@ -149,6 +149,7 @@ TEST(GoldenMixture, a_folder_without_a_tensor_of_one_expert_names_it) {
   bytes.replace(at, name.size(), "model.layers.1.mlp.experts.3.us_proj.weight");
   std::ofstream(path, std::ios::binary) << bytes;
   Value config = read_json_file(golden_folder("families/train.json"));
+  config.set("train_steps", 1);
   config.set("model",
              parse_json(concat(R"({"type": "gpt", "params": {"from": ")", temporary / "folder", "\"}}"), "test"));
   config.set("dataset", parse_json(concat(R"({"type": "token_batches", "params": {"file": ")",

@@ -201,9 +201,10 @@ TEST_F(PlanCommand, of_a_mixture_it_says_active_parameters_and_its_search_splits
 }
 
 TEST_F(PlanCommand, tables_need_no_config_and_print_errors_and_assumptions) {
-  expect_says(run("plan --table all").output, {"internevo_parallel_tgs", "TGS of 16 rows",
-                                               "held back from every fit, of 16 rows", "assumed:", "xtuner_speed", "constants, and where each is from",
-                                                "what the form does not hold within 5 %", "held back"});
+  expect_says(
+      run("plan --table all").output,
+      {"internevo_parallel_tgs", "TGS of 16 rows", "held back from every fit, of 16 rows", "assumed:", "xtuner_speed",
+       "constants, and where each is from", "what the form does not hold within 5 %", "held back"});
   const Value table = json_of("plan --table internevo_gpu_memory --json");
   EXPECT_EQ(table.find("rows")->items().size(), 16u);
 }

@@ -90,7 +90,7 @@ TEST_F(BrokenTables, a_model_that_is_not_there_and_ranks_that_do_not_divide_are_
 TEST_F(BrokenTables, a_profile_without_a_constant_or_its_origin_is_refused_by_place_key_and_remedy) {
   replace("systems.json", R"("owner_s": 0,)", "");
   expect_refused("xtuner_speed", {"systems.json:", "no time.owner_s", "from"});
-  replace("systems.json", R"("time.overlap": "its)", R"("time.over": "its)");
+  replace("systems.json", R"("time.overlap": "assumed)", R"("time.over": "assumed)");
   replace("systems.json", R"("step_s": 0,)", R"("step_s": 0, "owner_s": 0,)");
   expect_refused("xtuner_speed", {"systems.json:", "where time.overlap is from", "data sheet"});
 }

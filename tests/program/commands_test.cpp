@@ -22,8 +22,8 @@ TEST_F(Commands, help_version_and_usage_errors_load_neither_libtorch_nor_the_lib
 }
 
 TEST_F(Commands, help_names_every_command_and_exit_code) {
-  expect_says(run("--help").output,
-              {"train", "launch", "inspect", "config", "generate", "bench", "Exit codes", "7 numeric"});
+  expect_says(run("--help").output, {"\n  launch", "\n  train", "\n  generate", "before a run: drivetrain plan ",
+                                     "\n  config", "\n  bench", "\n  inspect", "Exit codes", "7 numeric"});
   expect_says(run("--help").output, {"DRIVETRAIN_RUN_TOKEN"});
   EXPECT_EQ(run("help").output, run("--help").output);
   for (const std::string command : {"train", "launch", "bench", "bench step", "config check"}) {

@@ -1,6 +1,8 @@
 // Which cells end badly by their own plan.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <drivetrain/error.h>
 
 #include "study/limits.h"
@@ -58,9 +60,15 @@ TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
 
 // No GPU is needed to find out what the driver's library says of one.
 TEST(Limits, a_rank_on_a_gpu_has_that_gpus_memory) {
+  unsetenv("CUDA_VISIBLE_DEVICES");
   const HostMemory here = memory_here(NVML_STAND_IN);
   EXPECT_EQ(here.gpu, 42e9) << "the smaller one of those that may be seen";
   EXPECT_GT(here.host, 0);
+  setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  EXPECT_EQ(memory_here(NVML_STAND_IN).gpu, 80e9) << "of the one that runs may use";
+  setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+  EXPECT_EQ(memory_here(NVML_STAND_IN).gpu, 0);
+  unsetenv("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(memory_here("nowhere.so").gpu, 0);
   Planned planned;
   planned.study.timeout_s = 60;

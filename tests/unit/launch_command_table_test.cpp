@@ -1,5 +1,8 @@
 // The table of commands: it is whole, it does not contradict itself, and what is made of it works in a real shell.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -98,7 +101,15 @@ TEST(CommandTable, help_has_every_command_in_one_group_and_examples_are_accepted
 TEST(CommandTable, errors_have_colour_on_terminals_alone_and_not_with_no_color) {
   const auto said = [](const std::string& before) {
     const std::string command = before + " " + test::program() + " train";
-    return test::run_shell("script -qec '" + command + "' /dev/null").output;
+    int terminal = -1;
+    const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (pid == 0) execl("/bin/sh", "sh", "-c", command.c_str(), nullptr), _exit(127);
+    std::string text;
+    char part[4096];
+    for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
+    close(terminal);
+    waitpid(pid, nullptr, 0);
+    return text;
   };
   const std::string red = "\033[31mdrivetrain: error:\033[0m train: ";
   EXPECT_NE(said("env -u NO_COLOR TERM=xterm").find(red), std::string::npos) << said("env -u NO_COLOR TERM=xterm");

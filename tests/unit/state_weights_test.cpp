@@ -215,7 +215,7 @@ TEST_F(Weights, a_vocabulary_that_was_padded_is_refused_with_the_way) {
   foreign_["model.wte"] = numbers({8, 2}, 0);
   EXPECT_HAS(load_error().text,
              "tensor \"model.wte\" has shape [8, 2]; embedding of the model needs [5, 2] there; where "
-             "a vocabulary was padded, vocab_size in config.json has to be 8, too");
+             "a vocabulary was padded, vocab_size of the model (config.json or model.params) has to be 8, too");
   foreign_["model.wte"] = numbers({5, 3}, 0);
   EXPECT_EQ(load_error().text.find("padded"), std::string::npos);
 }

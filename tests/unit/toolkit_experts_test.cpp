@@ -13,6 +13,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -276,6 +277,9 @@ Results mixed(at::ScalarType dtype, int threads, bool direct, int64_t micro_batc
   return {y.detach(), at::cat({x.grad().to(at::kFloat).view({-1}), weights.grad().view({-1})}), ours.fc->grad,
           ours.proj->grad};
 }
+
+// As the program sets it before MKL's first product (tools/drivetrain/library.cpp).
+[[maybe_unused]] const int kBitsOfMkl = setenv("MKL_CBWR", "AUTO,STRICT", 0);
 
 TEST(Experts, the_same_bits_by_any_number_of_threads) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})

@@ -180,5 +180,19 @@ TEST(AllToAllExchange, a_token_goes_once_to_each_of_its_ranks_and_their_sums_ret
   expect_no_errors(errors);
 }
 
+TEST(AllToAllExchange, a_choice_that_no_rank_has_is_refused) {
+  const auto ranks = std::make_shared<ExpertRanks>();
+  ranks->size = 2, ranks->experts = 2;
+  at::Tensor experts = at::zeros({3, 2}, at::kLong);
+  experts[1][0].fill_(-1), experts[2][1].fill_(4);
+  try {
+    (void)Exchange(ranks).trip(experts);
+    ADD_FAILURE() << "no refusal";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    EXPECT_NE(std::string(e.what()).find("chose expert 4 of 4"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace drivetrain::test

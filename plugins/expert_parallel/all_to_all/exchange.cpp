@@ -13,7 +13,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <numeric>
+
+#include <drivetrain/error.h>
 
 namespace drivetrain::all_to_all {
 namespace {
@@ -22,6 +25,15 @@ int64_t sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.
 
 at::Tensor where_not(const at::Tensor& condition, const at::Tensor& values, int64_t otherwise) {
   return at::where(condition, values, at::full_like(values, otherwise));
+}
+
+// On a device the host would have to wait for it.
+void check_choices(const at::Tensor& experts_TK, int64_t experts) {
+  if (!experts_TK.is_cpu() || experts_TK.numel() == 0) return;
+  const int64_t last = experts_TK.max().item<int64_t>();
+  if (last >= experts)
+    throw fail(ErrorCode::plugin, "a router chose expert ", last, " of ", experts,
+               "; ids have to be less, or -1 for none");
 }
 
 }  // namespace
@@ -40,18 +52,23 @@ at::Tensor wait_for(Travel& travel) {
 Trip Exchange::trip(const at::Tensor& experts_TK) const {
   const at::NoGradGuard no_grad;
   const int64_t P = ranks_->size;
+  check_choices(experts_TK, P * ranks_->experts);
   const at::Tensor rank_P = at::arange(P, experts_TK.options());
   const at::Tensor of_rank = experts_TK.div(ranks_->experts, "floor").unsqueeze(1).eq(rank_P.view({1, P, 1}));
   Trip trip;
   trip.ranks_TP = where_not(of_rank.any(2), rank_P.expand({experts_TK.size(0), P}), -1);
   trip.rows = sort_by_expert(trip.ranks_TP, P);
-  const at::Tensor sent = at::stack({trip.rows.counts_E, of_rank.sum(at::IntArrayRef{0, 2})}, 1),
+  const at::Tensor choices = at::full_like(rank_P, experts_TK.size(1));
+  const at::Tensor sent = at::stack({trip.rows.counts_E, of_rank.sum(at::IntArrayRef{0, 2}), choices}, 1),
                    received = at::empty_like(sent);
   ranks_->group->all_to_all(received, sent)->wait();
   const at::Tensor both = at::cat({sent, received}).to(at::kCPU);
   const int64_t* count = both.const_data_ptr<int64_t>();
-  for (int64_t p = 0; p < P; ++p, count += 2) trip.sent.push_back(count[0]);
-  for (int64_t p = 0; p < P; ++p, count += 2) trip.received.push_back(count[0]), trip.used += count[1];
+  for (int64_t p = 0; p < P; ++p, count += 3) trip.sent.push_back(count[0]);
+  for (int64_t p = 0; p < P; ++p, count += 3) {
+    trip.received.push_back(count[0]), trip.used += count[1];
+    trip.chosen = std::max(trip.chosen, count[2]);
+  }
   return trip;
 }
 

@@ -19,6 +19,7 @@ struct Trip {
   at::Tensor ranks_TP;                  // int64: p where token t goes to rank p, else -1
   SortedRows rows;                      // of these: what leaves, by rank, then token
   std::vector<int64_t> sent, received;  // [P]: rows
+  int64_t chosen = 0;                   // the most choices that tokens of any rank have
   int64_t used = 0;                     // choices of tokens that arrive that are of this rank's experts
   int64_t rows_sent() const;
   int64_t rows_received() const;

@@ -2,6 +2,7 @@
 // expert, as in Gale et al. 2022, "MegaBlocks"; a token once for each rank, as in DeepSeek-AI 2024, "DeepSeek-V3".
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
@@ -47,8 +48,10 @@ class SplitExperts : public Experts, public TokenExperts2 {
                        const std::function<void()>& meanwhile) override {
     const auto journey = std::make_shared<Journey>();
     journey->trip = exchange_->trip(routing.experts_TK);
-    Travel choices = exchange_->there(routing.experts_TK, journey->trip);
-    const Tensors left = leave(x, routing.weights_TK, journey);
+    // A router may give tokens of another rank more choices: those that are missing here are nobody's.
+    const int64_t missing = journey->trip.chosen - routing.experts_TK.size(1);
+    Travel choices = exchange_->there(at::constant_pad_nd(routing.experts_TK, {0, missing}, -1), journey->trip);
+    const Tensors left = leave(x, at::constant_pad_nd(routing.weights_TK, {0, missing}, 0), journey);
     meanwhile();
     const Tensors here = arrive(left, journey);
     const at::Tensor y = sum_of_experts(

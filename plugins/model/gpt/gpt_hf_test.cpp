@@ -143,6 +143,8 @@ TEST(GptFromFolder, a_folder_of_something_else_is_named_with_the_way_to_a_model)
     const std::string text = error_of([&] { gpt_from(folder.path()); });
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
     EXPECT_NE(text.find(folder.path()), std::string::npos);
+    std::ofstream(folder.path("model.safetensors")) << "";  // beside weights it says nothing
+    EXPECT_NE(error_of([&] { gpt_from(folder.path()); }).find("so it gives weights and no sizes"), std::string::npos);
   }
 }
 

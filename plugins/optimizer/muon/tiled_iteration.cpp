@@ -19,13 +19,6 @@ using kernels::TiledProduct;
 // Pieces of k that are multiplied at a time: then what all of the columns read stays in the second cache.
 constexpr int64_t kChunk = 24;
 
-// Memory of a thread, which it keeps.
-void* scratch(int64_t bytes) {
-  static thread_local at::Tensor memory;
-  if (!memory.defined() || memory.numel() < bytes) memory = at::empty({bytes}, at::TensorOptions(at::kByte));
-  return memory.mutable_data_ptr();
-}
-
 // X [r, c] with r <= c, and the polynomials [r, r] of X X^T, all of which are symmetric.
 class Iteration {
  public:
@@ -75,7 +68,8 @@ class Iteration {
     for (; op.k_end < pieces; op.k_begin = op.k_end) {
       op.k_end = at_once ? pieces : std::min(op.k_begin + kChunk, pieces);
       at::parallel_for(0, kernels::tiled_tasks(op), 1, [&](int64_t begin, int64_t end) {
-        kernels::tiled_product_cpu(op, scratch(kernels::tiled_scratch_bytes(op)), begin, end);
+        const at::Tensor scratch = at::empty({kernels::tiled_scratch_bytes(op)}, at::TensorOptions(at::kByte));
+        kernels::tiled_product_cpu(op, scratch.mutable_data_ptr(), begin, end);
       });
     }
   }

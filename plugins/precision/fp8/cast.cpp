@@ -89,7 +89,6 @@ Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, c
   const at::NoGradGuard off;
   Scaled rows;
   if (by_kernel(x)) return cast_by_kernel(x, scale, type, &rows, nullptr, seen), rows;
-  if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, absolute_maximum(x));
   const double most = largest(type);
   return {(x.to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
 }
@@ -142,7 +141,7 @@ Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type
   const at::NoGradGuard off;
   Both both;
   if (by_kernel(x)) return cast_by_kernel(x, scale, type, &both.rows, &both.columns, seen), both;
-  both.rows = cast(x, scale, type, seen);
+  both.rows = cast(x, scale, type);
   both.columns = transposed(both.rows);
   return both;
 }

@@ -27,9 +27,11 @@ struct Scaled {
 // max |x|, a float32 scalar; NaN if x holds one. `unless`, if it is given, is a float32 scalar: where it is above 0, x
 // need not be read, and the result may be 0.
 at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless = {});
-// Whether casts of such x can raise `seen` themselves, in the same pass. Numbers that are not finite become NaN then.
+// Whether casts of such x raise `seen` themselves, in the same pass: on CUDA, by our kernels. Numbers that are not
+// finite become NaN then.
 bool cast_sees(const at::Tensor& x);
-// `scale`: a float32 scalar. `seen`: undefined, or a float32 scalar that becomes max |x| where that is larger.
+// `scale`: a float32 scalar. `seen`: undefined, or, where cast_sees, a float32 scalar that becomes max |x| if that is
+// larger.
 Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 // What transposed() makes of it, and both: on CUDA in one pass over x.
 Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);

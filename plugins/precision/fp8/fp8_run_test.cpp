@@ -1,6 +1,8 @@
 // precision/fp8 in a run: its options, its plan, and what its losses have to do with those of other precisions.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>
 
@@ -83,31 +85,48 @@ TEST(Fp8Run, is_off_unless_it_is_enabled_and_not_together_with_bf16) {
             std::string::npos);
 }
 
-// Layers that are cut have the scales of whole ones: what differs is how bfloat16 rounds sums of parts, whose bound is
-// that of bf16 itself.
+// How far a figure of all steps is from another run's, relative.
+double distance(const RunResult& run, const RunResult& other, const char* name) {
+  double sum = 0;
+  for (size_t step = 0; step < other.metrics.size(); ++step)
+    sum += std::abs(figure(run, step, name) / figure(other, step, name) - 1);
+  return sum;
+}
+
+// Layers that are cut have the scales of whole ones: what differs is how bfloat16 rounds sums of parts. So two ranks
+// are no further from one than 8 bits are from float32, as long as no step has amplified it (four steps); and in the
+// first, whose operands are rounded alike, far nearer. Blocks of parts that are no multiples of 128 are other ones.
 TEST(Fp8Run, tensor_parallel_ranks_follow_one_and_repeat_their_bits) {
   const TempFolder folder;
   const std::string model =
-      R"("model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
-    "vocab_size": 96, "max_position_embeddings": 32}}, )";
+      R"("train_steps": 4, "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 64,
+    "num_attention_heads": 4, "vocab_size": 96, "max_position_embeddings": 32}})";
+  const RunResult float32 = run_threads(precision_config(folder, "float32", model), 1);
   const auto run = [&](const std::string& name, const std::string& options, int ranks, const std::string& cut) {
     const std::string tensor = ranks > 1 ? concat(R"(, "tensor_parallel": {"size": )", ranks, cut, "}") : "";
-    return run_threads(precision_config(folder, name, model + R"("fp8": {"enabled": true, )" + options + "}" + tensor),
-                       ranks);
+    return run_threads(
+        precision_config(folder, name, model + R"(, "fp8": {"enabled": true, )" + options + "}" + tensor), ranks);
   };
   int number = 0;
   for (const std::string options :
        {R"("amax_history_len": 4)", R"("recipe": "Float8CurrentScaling")", R"("recipe": "Float8BlockScaling")"}) {
     SCOPED_TRACE(options);
+    const bool whole_tensors = options.find("Block") == std::string::npos;
     const RunResult one = run(concat("one", ++number), options, 1, "");
     for (const std::string cut : {"", R"(, "sequence_parallel": true)"}) {
       SCOPED_TRACE(cut);
       const RunResult two = run(concat("two", ++number), options, 2, cut),
                       again = run(concat("two", ++number), options, 2, cut);
-      expect_same_curve(two, one, 0.003, 0.05);
-      for (size_t step = 0; step < two.metrics.size(); ++step)
-        for (const char* name : {"loss", "grad_norm"})
+      ASSERT_EQ(two.metrics.size(), 4u);
+      for (const char* name : {"loss", "grad_norm"}) {
+        EXPECT_LT(distance(two, one, name), distance(one, float32, name)) << name;
+        for (size_t step = 0; step < two.metrics.size(); ++step)
           EXPECT_EQ(figure(two, step, name), figure(again, step, name)) << step << " " << name;
+      }
+      const double first = figure(one, 0, "loss");
+      if (whole_tensors) {
+        EXPECT_LT(4 * std::abs(figure(two, 0, "loss") - first), std::abs(figure(float32, 0, "loss") - first));
+      }
     }
   }
 }

@@ -10,7 +10,8 @@ namespace drivetrain {
 std::string held_instead_of_model(const std::string& folder) {
   const std::filesystem::path place(folder);
   std::error_code unknown;
-  if (std::filesystem::exists(place / "config.json", unknown)) return "";
+  for (const char* of_model : {"config.json", "model.safetensors", "model.safetensors.index.json"})
+    if (std::filesystem::exists(place / of_model, unknown)) return "";
   if (std::filesystem::exists(place / "adapter_config.json", unknown))
     return "is the folder of an adapter (adapter_config.json), which holds what was added to a model\n   merge it: "
            "drivetrain checkpoint convert --to hf for a run, merge_and_unload of PEFT for others; or give the folder "

@@ -53,8 +53,8 @@ class PlainExperts : public Experts, public TokenExperts2 {
         })[0];
   }
 
-  // On the CPU tokens are read where they lie: what is kept for backward is the tokens and what stands in front of the
-  // activation.
+  // What is kept for backward is the tokens and what stands in front of the activation; their rows are gathered for a
+  // product, or read where they lie by a kernel that can (GroupedRows).
   bool takes_tokens(at::DeviceType device) const override { return device == at::kCPU; }
   double kept_rows(double rows, at::DeviceType device) const override {
     return takes_tokens(device) ? 0 : 2 * planned_rows(rows);

@@ -40,7 +40,7 @@ inline constexpr Example kExamples[] = {{"train", "configs/quickstart.json --pla
                                         {"checkpoint verify", "runs/mine"},
                                         {"checkpoint show", "runs/mine newest"},
                                         {"checkpoint diff", "runs/mine runs/other"},
-                                        {"checkpoint average", "runs/mine step-100 step-200"},
+                                        {"checkpoint average", "runs/mine step-100 step-200 --output runs/mean"},
                                         {"checkpoint convert", "runs/mine folder --to hf"},
                                         {"data prepare", "--input texts.jsonl --tokenizer bytes --output data/mine"},
                                         {"data show", "data/mine"},

@@ -156,9 +156,9 @@ GenerationMemory Inference::measured_memory(int64_t keys) const {
   double counted = 0;  // of the weights, by the allocator
   std::set<const c10::StorageImpl*> seen;
   for (const ParamPtr& param : run.units.all()) {
-    const at::Storage& storage = param->tensor.storage();
+    memory.weights += static_cast<double>(param->tensor.nbytes());
+    const at::Storage& storage = param->tensor.storage();  // of several, with gaps between them
     if (!seen.insert(storage.unsafeGetStorageImpl()).second) continue;
-    memory.weights += static_cast<double>(storage.nbytes());
     counted += static_cast<double>(param->tensor.is_cpu() ? cpu_memory_of(storage.data_ptr()) : storage.nbytes());
   }
   if (keys > 0) memory.keys = static_cast<double>(keys);

@@ -31,7 +31,7 @@ struct SearchResult {
 
 // Plans a config; throws Error where it is refused.
 using PlanOne = std::function<std::unique_ptr<PreparedRun>(const Value& config)>;
-using Told = std::function<void(size_t tried, size_t all)>;  // after each one
+using Told = std::function<void(size_t tried, size_t all)>;  // before each one, and at the end
 
 DRIVETRAIN_INTERNAL SearchResult search(const SearchSpace& space, const Value& config, int64_t train_batch_size,
                                         int64_t ranks, const Hardware& hardware, const PlanOne& plan,

@@ -4,6 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <sstream>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
@@ -36,6 +40,20 @@ std::string memory_verdict(const StudyFile& study, const CellPlan& plan, const H
 
 double run_seconds(const CellPlan& plan) { return plan.step_s * static_cast<double>(plan.steps()); }
 
+// CUDA_VISIBLE_DEVICES as numbers; nothing where it is not set, or names GPUs in another way.
+std::optional<std::set<unsigned>> visible_gpus() {
+  const char* const text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!text) return std::nullopt;
+  std::set<unsigned> numbers;
+  std::istringstream stream(text);
+  for (std::string one; std::getline(stream, one, ',');) {
+    if (one == "-1") break;  // none from here on
+    if (one.empty() || one.size() > 4 || one.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    numbers.insert(static_cast<unsigned>(std::stoul(one)));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 // The functions are those of nvml.h, found by name since the library comes with the driver. 0 is success.
@@ -51,15 +69,20 @@ HostMemory memory_here(const std::string& nvml) {
   const auto count = reinterpret_cast<int (*)(unsigned*)>(dlsym(library, "nvmlDeviceGetCount_v2"));
   const auto handle = reinterpret_cast<int (*)(unsigned, void**)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
   const auto memory = reinterpret_cast<int (*)(void*, Bytes*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+  const auto end = reinterpret_cast<int (*)()>(dlsym(library, "nvmlShutdown"));
+  const std::optional<std::set<unsigned>> visible = visible_gpus();
   unsigned gpus = 0;
-  if (init && count && handle && memory && init() == 0 && count(&gpus) == 0)
+  const bool begun = init && count && handle && memory && init() == 0;
+  if (begun && count(&gpus) == 0)
     for (unsigned i = 0; i < gpus; ++i) {
+      if (visible && !visible->contains(i)) continue;
       void* device = nullptr;
       Bytes bytes{};
       if (handle(i, &device) != 0 || memory(device, &bytes) != 0) continue;
       const auto total = static_cast<double>(bytes.total);
       here.gpu = here.gpu > 0 ? std::min(here.gpu, total) : total;
     }
+  if (begun && end) end();
   dlclose(library);
   return here;
 }

@@ -30,48 +30,53 @@ std::string best_text(const StudyRecord& study, const Analysis& analysis, const 
   text += concat("n = ", summary.n, ").");
   if (best.cell->is_reference) return text + " It is the reference.";
   const Comparison& c = best.compared();
+  if (c.n == 0) return text + " The reference, " + label_of(*reference.cell, study) + ", has no run to compare with.";
   return text + " Against the reference, " + label_of(*reference.cell, study) + ": " + difference_in_words(c) + ": " +
          (c.verdict == Verdict::untested ? "too few repeats to say whether that is chance"
                                          : verdict_text(c.verdict, analysis.outcomes.empty())) +
          ".";
 }
 
-// How the others stand to the best one, which the same runs have chosen.
+// How the others stand to the best one, which the same runs have chosen. Those that share no repeat with it are left
+// out: nothing was measured.
 std::string others_text(const StudyRecord& study, const Analysis& analysis) {
   const CellResult& best = analysis.cells[analysis.ranking.front()];
-  std::vector<Comparison> all(analysis.ranking.size());
-  std::vector<Comparison*> tested;
-  for (size_t i = 1; i < all.size(); ++i) {
-    const CellResult& other = analysis.cells[analysis.ranking[i]];
-    all[i] =
-        compared(other.values(), other.value_blocks(), best.values(), best.value_blocks(), study.trim, analysis.scale);
-    tested.push_back(&all[i]);
+  struct Other {
+    std::string label;
+    Comparison against;
+  };
+  std::vector<Other> others;
+  for (size_t i = 1; i < analysis.ranking.size(); ++i) {
+    const CellResult& one = analysis.cells[analysis.ranking[i]];
+    const Comparison c =
+        compared(one.values(), one.value_blocks(), best.values(), best.value_blocks(), study.trim, analysis.scale);
+    if (c.n > 0) others.push_back({label_of(*one.cell, study), c});
   }
+  if (others.empty()) return "No other cell has a repeat in common with it.";
+  std::vector<Comparison*> tested;
+  for (Other& other : others) tested.push_back(&other.against);
   correct(tested, is_higher_better(analysis));
   std::vector<std::string> alike;
-  size_t worse = 0;
-  for (size_t i = 1; i < all.size(); ++i)
-    if (all[i].verdict == Verdict::worse)
-      ++worse;
-    else
-      alike.push_back(label_of(*analysis.cells[analysis.ranking[i]].cell, study) + " (" +
-                      change_text(all[i].change, all[i].scale) + ")");
+  for (const Other& other : others)
+    if (other.against.verdict != Verdict::worse)
+      alike.push_back(other.label + " (" + change_text(other.against.change, other.against.scale) + ")");
   if (alike.empty())
-    return concat(worse == 1 ? "The other one is" : concat("All ", worse, " others are"), " shown to be ",
-                  verdict_text(Verdict::worse, analysis.outcomes.empty()), "; the nearest, ",
-                  label_of(*analysis.cells[analysis.ranking[1]].cell, study), ", by ", difference_in_words(all[1]),
-                  ".");
-  const size_t more = alike.size() > kMostNamed ? alike.size() - kMostNamed : 0;
-  const size_t count = alike.size();
+    return concat(others.size() == 1 ? "The other one is" : concat("All ", others.size(), " others are"),
+                  " shown to be ", verdict_text(Verdict::worse, analysis.outcomes.empty()), "; the nearest, ",
+                  others.front().label, ", by ", difference_in_words(others.front().against), ".");
+  const size_t count = alike.size(), more = count > kMostNamed ? count - kMostNamed : 0;
   alike.resize(count - more);
-  return concat("Not shown to be worse: ", count, " of the ", worse + count, " others: ", join(alike, "; "),
+  return concat("Not shown to be worse: ", count, " of the ", others.size(), " others: ", join(alike, "; "),
                 more > 0 ? concat(" and ", more, " more") : "", ".");
 }
 
 }  // namespace
 
 std::vector<std::string> answer_of(const StudyRecord& study, const Analysis& analysis) {
-  if (analysis.ranking.empty()) return {"No cell has a place: see below what ended them."};
+  const bool any =
+      std::any_of(analysis.cells.begin(), analysis.cells.end(), [](const CellResult& r) { return r.begun; });
+  if (analysis.ranking.empty())
+    return {any ? "No cell has a place: see below what ended them." : "No run has ended yet."};
   const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
                                       [](const CellResult& r) { return r.cell->is_reference; });
   std::vector<std::string> lines = {best_text(study, analysis, analysis.cells[analysis.ranking.front()], *reference)};

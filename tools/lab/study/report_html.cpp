@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
+#include "study/environment.h"
 #include "study/report.h"
 #include "study/report_script.h"
 
@@ -37,6 +38,7 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
  .filter,#tools h2,.many .detail,.many .charts section:nth-of-type(n+3){display:none} .many .paper{display:block}
  .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .many .end{columns:2}
+ .many td,.many th{padding:.02rem .3rem;line-height:1.2} .many .charts svg{max-height:100mm}
  .charts h2,.charts figure{margin:1mm 0} .facets{grid-template-columns:repeat(3,1fr)} h2{margin-top:3mm} li{margin:0}}
 )css";
 
@@ -204,7 +206,9 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
       std::string(live ? "<meta http-equiv=refresh content=5>" : "") + "<title>" + escaped(study.name) +
       "</title><style>" + kStyle + "</style>\n<body" + (analysis.cells.size() > kMostPrinted ? " class=many" : "") +
       "><h1>" + escaped(study.name) + "</h1>\n";
-  if (live) page += "<p><b>The study runs.</b> This page loads itself again every 5 seconds until it has ended.</p>\n";
+  if (live)
+    page += "<p><b>The study runs.</b> This page is of " + time_now() +
+            " and loads itself again every 5 seconds until the study has ended.</p>\n";
   for (const std::string& line : answer_of(study, analysis)) page += "<p class=answer>" + escaped(line) + "</p>\n";
   page += concat("<p>", repeats_text(study), " ", escaped(rule_text(study.warmup)),
                  study.trim > 0
