@@ -8,13 +8,6 @@ namespace {
 
 using Memory = FlightRecord::Memory;
 
-double in_seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
-template <size_t size>
-std::string text_of(const char (&text)[size]) {
-  return {text, strnlen(text, size)};
-}
-
 }  // namespace
 
 FlightPlace place_in(const Memory& memory) {

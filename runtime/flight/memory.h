@@ -55,11 +55,18 @@ inline int64_t flight_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
+inline double in_seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
 // As much of a text as there is room for.
 inline void copy_text(char* to, size_t size, const std::string& text) {
   const size_t length = std::min(text.size(), size - 1);
   std::memcpy(to, text.data(), length);
   to[length] = '\0';
+}
+
+template <size_t size>
+std::string text_of(const char (&text)[size]) {
+  return {text, strnlen(text, size)};
 }
 
 // Bytes of a record that somebody may be writing: entries that changed meanwhile are left out.

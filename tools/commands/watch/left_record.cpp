@@ -19,13 +19,6 @@ namespace {
 
 using Memory = FlightRecord::Memory;
 
-double in_seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
-template <size_t size>
-std::string text_of(const char (&text)[size]) {
-  return {text, strnlen(text, size)};
-}
-
 std::string time_of_day(int64_t unix_ns) {
   const std::time_t seconds = unix_ns / 1'000'000'000;
   std::tm parts{};
