@@ -37,6 +37,7 @@ struct Product {
   Dtype dtype = Dtype::bf16, c_dtype = Dtype::bf16;  // bf16 or f32
   bool split = false;                                // of float32 operands
   bool shares_a = true;  // every task reads A, which is packed before; else B. Choose the smaller one
+  bool alone = false;    // one thread does it all: there may be fewer tasks, which read memory faster
   ProductUnit unit = ProductUnit::none;
   void* packed = nullptr;  // product_packed_bytes, aligned to 64: the packed operand
 };

@@ -9,13 +9,22 @@
 namespace drivetrain::kernels {
 namespace {
 
-constexpr int64_t kGroup = 4;   // panels that a task packs itself
-constexpr int64_t kSpan = 16;   // panels of the packed operand that a task multiplies them with
-constexpr int64_t kChunk = 32;  // tile pairs of a panel that are packed at a time
+constexpr int64_t kSpan = 16;   // panels of the packed operand that a task multiplies its own with
 constexpr int64_t kStride = 4;  // tile pairs between two visits of a block of C
-static_assert(kGroup % 2 == 0 && kSpan % 2 == 0);
+static_assert(kSpan % 2 == 0);
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// What a task packs itself, at a time.
+struct Packing {
+  int64_t group;  // panels, an even number
+  int64_t chunk;  // tile pairs of a panel
+};
+constexpr Packing kUsual = {4, 32};
+// A weight whose rows are k, for few rows of A on one thread: memory gives whole rows of it one and a half times as
+// fast as parts of them. Blocks of C wait in the second cache meanwhile.
+constexpr Packing kWide = {64, 8};
+constexpr int64_t kFewPanels = 4;
 
 // An operand as both sides see it: `size` rows or columns of C, by K.
 struct Side {
@@ -30,6 +39,11 @@ Side side(const Product& op, bool a) {
 }
 Side shared_side(const Product& op) { return side(op, op.shares_a); }
 Side own_side(const Product& op) { return side(op, !op.shares_a); }
+
+Packing packing_of(const Product& op) {
+  const bool wide = op.alone && own_side(op).rows_are_k && blocks_of(shared_side(op).size, kPanel) <= kFewPanels;
+  return wide ? kWide : kUsual;
+}
 
 int64_t pairs_of_k(const Product& op) { return blocks_of(op.k, kPanel); }
 // Splitting makes three products of one: K is gone through three times, the smallest products first.
@@ -96,8 +110,8 @@ struct Range {
 int64_t spans(const Product& op) { return blocks_of(product_panels(op), kSpan); }
 
 Range range_of(const Product& op, int64_t task) {
-  const int64_t own = task / spans(op) * kGroup, shared = task % spans(op) * kSpan;
-  return {own, smaller(own + kGroup, blocks_of(own_side(op).size, kPanel)), shared,
+  const int64_t group = packing_of(op).group, own = task / spans(op) * group, shared = task % spans(op) * kSpan;
+  return {own, smaller(own + group, blocks_of(own_side(op).size, kPanel)), shared,
           smaller(shared + kSpan, product_panels(op))};
 }
 
@@ -105,16 +119,18 @@ class Task {
  public:
   Task(const Product& op, void* scratch)
       : op_(op),
+        group_(packing_of(op).group),
+        chunk_(packing_of(op).chunk),
         own_(static_cast<char*>(scratch)),
-        turned_(reinterpret_cast<float*>(own_ + kGroup * kChunk * kPairBytes)),
+        turned_(reinterpret_cast<float*>(own_ + group_ * chunk_ * kPairBytes)),
         sums_(turned_ + (op.c_transposed ? kBlockFloats : 0)),
         piece_(op.unit == ProductUnit::amx ? piece_by_amx : piece_by_avx512) {}
 
   void run(int64_t task) {
     const Range range = range_of(op_, task);
     const int64_t all = pairs_of(op_);
-    for (int64_t begin = 0; begin < all; begin += kChunk) {
-      const int64_t end = smaller(begin + kChunk, all);
+    for (int64_t begin = 0; begin < all; begin += chunk_) {
+      const int64_t end = smaller(begin + chunk_, all);
       pack_own(range, begin, end);
       for (int64_t shared = range.shared; shared < range.shared_end; shared += 2)
         for (int64_t own = range.own; own < range.own_end; own += 2) {
@@ -127,28 +143,28 @@ class Task {
 
  private:
   void pack_own(const Range& range, int64_t begin, int64_t end) {
-    const bool there = pairs_of(op_) <= kChunk && range.own == packed_;  // by the task before
+    const bool there = pairs_of(op_) <= chunk_ && range.own == packed_;  // by the task before
     if (there) return;
     // Rows that lie k by k are read as far as the group is wide: a panel of them is one line of the cache.
     const int64_t step = own_side(op_).rows_are_k ? 1 : end - begin;
     for (int64_t at = begin; at < end; at += step)
       for (int64_t own = range.own; own < range.own_end; ++own)
         pack_panel(op_, own_side(op_), own, at, at + step,
-                   own_ + ((own - range.own) * kChunk + at - begin) * kPairBytes);
+                   own_ + ((own - range.own) * chunk_ + at - begin) * kPairBytes);
     packed_ = range.own;
   }
 
   // Where the whole of K is done at once, every block is finished before the next one and takes its place.
   float* block_of(const Range& range, int64_t own, int64_t shared) {
-    if (pairs_of(op_) <= kChunk) return sums_;
-    return sums_ + ((shared - range.shared) / 2 * (kGroup / 2) + (own - range.own) / 2) * kBlockFloats;
+    if (pairs_of(op_) <= chunk_) return sums_;
+    return sums_ + ((shared - range.shared) / 2 * (group_ / 2) + (own - range.own) / 2) * kBlockFloats;
   }
 
   void multiply(const Range& range, int64_t own, int64_t shared, int64_t begin, int64_t end, float* sums) {
     for (int64_t at = begin; at < end; at += kStride)
       for (int64_t i = 0; i < 2 && own + i < range.own_end; ++i)
         for (int64_t j = 0; j < 2 && shared + j < range.shared_end; ++j) {
-          const char* mine = own_ + ((own + i - range.own) * kChunk + at - begin) * kPairBytes;
+          const char* mine = own_ + ((own + i - range.own) * chunk_ + at - begin) * kPairBytes;
           const char* all = static_cast<const char*>(op_.packed) + ((shared + j) * pairs_of(op_) + at) * kPairBytes;
           const int64_t row = op_.shares_a ? j : i, column = op_.shares_a ? i : j;
           float* const c = sums + row * kPanel * kBlockSide + column * kPanel;
@@ -172,6 +188,7 @@ class Task {
   }
 
   const Product& op_;
+  const int64_t group_, chunk_;
   char* const own_;
   float *const turned_, *const sums_;
   const PieceProduct piece_;
@@ -189,11 +206,14 @@ void product_pack(const Product& op, int64_t panel_begin, int64_t panel_end) {
     pack_panel(op, shared_side(op), panel, 0, pairs_of(op), to + panel * pairs_of(op) * kPairBytes);
 }
 
-int64_t product_tasks(const Product& op) { return blocks_of(blocks_of(own_side(op).size, kPanel), kGroup) * spans(op); }
+int64_t product_tasks(const Product& op) {
+  return blocks_of(blocks_of(own_side(op).size, kPanel), packing_of(op).group) * spans(op);
+}
 
 int64_t product_scratch_bytes(const Product& op) {
-  const int64_t blocks = pairs_of(op) <= kChunk ? 1 : kGroup / 2 * (kSpan / 2);
-  return kGroup * kChunk * kPairBytes + (blocks + (op.c_transposed ? 1 : 0)) * kBlockFloats * 4;
+  const auto [group, chunk] = packing_of(op);
+  const int64_t blocks = pairs_of(op) <= chunk ? 1 : group / 2 * blocks_of(smaller(product_panels(op), kSpan), 2);
+  return group * chunk * kPairBytes + (blocks + (op.c_transposed ? 1 : 0)) * kBlockFloats * 4;
 }
 
 void product_cpu(const Product& op, void* scratch, int64_t task_begin, int64_t task_end) {
