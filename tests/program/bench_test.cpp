@@ -60,6 +60,26 @@ TEST_F(Bench, the_products_of_a_step_are_all_matrices_the_output_layer_included)
   EXPECT_EQ(shapes, (std::set<std::string>{"16x16:1", "16x64:1", "48x16:1", "64x16:2"}));
 }
 
+TEST_F(Bench, products_of_experts_are_those_of_the_rows_that_each_gets) {
+  const std::string mixture =
+      R"({"type": "gpt", "params": {"family": "qwen3_moe", "num_layers": 2, "hidden_size": 16, "num_attention_heads": 2, )"
+      R"("kv_channels": 8, "vocab_size": 64, "max_position_embeddings": 16, "num_experts": 4, "num_experts_per_tok": 2, )"
+      R"("moe_intermediate_size": 24}})";
+  const Value value = object("step " + path("tiny.json") + " --steps 1 --warmup 0 --set 'model=" + mixture + "'");
+  std::set<std::string> shapes;
+  double seconds = 0;
+  for (const Value& shape : value.find("products")->find("shapes")->items()) {
+    const auto number = [&](const char* key) { return shape.find(key)->as_int(); };
+    shapes.insert(
+        concat(number("rows"), ":", number("groups"), "x", number("out"), "x", number("in"), ":", number("count")));
+    seconds += shape.find("seconds")->as_double() * static_cast<double>(number("count"));
+  }
+  // 32 tokens with two choices each; gate and up are one matrix. Routers are matrices like others.
+  for (const char* experts : {"64:4x48x16:2", "64:4x16x24:2", "32:1x64x16:1"})
+    EXPECT_TRUE(shapes.contains(experts)) << experts << " of " << testing::PrintToString(shapes);
+  EXPECT_DOUBLE_EQ(value.find("products")->find("seconds")->as_double(), seconds);
+}
+
 TEST_F(Bench, step_takes_a_shape_from_the_command_line) {
   const Value value =
       object("step --layers 1 --hidden 32 --heads 2 --vocab 64 --batch 2 --seq 8 --steps 1 --warmup 0 --threads 1");

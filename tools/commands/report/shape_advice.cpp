@@ -20,13 +20,15 @@ int64_t parts(int64_t whole, int64_t size) { return (whole + size - 1) / size; }
 int64_t rounded(int64_t value, int64_t step) { return parts(value, step) * step; }
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-// Of all products of a step: forward, and backward for inputs and for weights.
-double share_of(const ShapeFacts& facts, int64_t rows, int64_t multiprocessors) {
+// Of all products of a step: forward, and backward for inputs and for weights. Tiles of all experts run in the same
+// waves, which are many.
+double share_of(const ShapeFacts& facts, int64_t tokens, int64_t multiprocessors) {
   double work = 0, time = 0;
   for (const MatrixShape& p : facts.products) {
-    const double one = static_cast<double>(p.count) * static_cast<double>(p.out) * static_cast<double>(p.in);
+    const int64_t rows = p.rows(tokens);
+    const double one = static_cast<double>(p.count * p.chosen) * static_cast<double>(p.out) * static_cast<double>(p.in);
     for (const auto& [m, n] : {std::pair(rows, p.out), std::pair(rows, p.in), std::pair(p.out, p.in)})
-      work += one, time += one / wave_share(m, n, multiprocessors);
+      work += one, time += one / (p.groups > 1 ? tile_share(m, n) : wave_share(m, n, multiprocessors));
   }
   return time > 0 ? work / time : 1;
 }

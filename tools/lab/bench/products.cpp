@@ -1,11 +1,13 @@
 #include "bench/products.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 
 #include "report/matrix_products.h"
 
+#include <drivetrain/toolkit/layers/grouped_product.h>
 #include <drivetrain/toolkit/layers/linear.h>
 
 namespace drivetrain {
@@ -14,14 +16,27 @@ namespace {
 constexpr double kBudget = 3;  // seconds for all rounds
 constexpr int kLeastRounds = 2, kMostRounds = 20;
 
-// The three products of one matrix as layers make them, with memory of their own.
-TimedWork three_products(const at::TensorOptions& options, at::ScalarType grad, int64_t rows, int64_t out, int64_t in) {
-  const at::Tensor x = at::rand({rows, in}, options), w = at::rand({out, in}, options),
-                   dy = at::rand({rows, out}, options);
-  const auto weight = std::make_shared<Param>("weight", Layout::whole({out, in}), InitRule::zeros());
-  weight->grad = at::zeros({out, in}, options.dtype(grad));
-  return [=] {
+// How many of `rows` each group gets.
+at::Tensor equal_shares(int64_t rows, int64_t groups, const at::Device& device) {
+  at::Tensor counts = at::full({groups}, rows / groups, at::kLong);
+  counts.narrow(0, 0, rows % groups).add_(1);
+  return counts.to(device);
+}
+
+// The three products as layers make them, with memory of their own.
+TimedWork three_products(const at::TensorOptions& options, at::ScalarType grad, const Product& p) {
+  const at::Tensor x = at::rand({p.rows, p.in}, options), w = at::rand({p.groups * p.out, p.in}, options),
+                   dy = at::rand({p.rows, p.out}, options);
+  const auto weight = std::make_shared<Param>("weight", Layout::whole({p.groups * p.out, p.in}), InitRule::zeros());
+  weight->grad = at::zeros({p.groups * p.out, p.in}, options.dtype(grad));
+  const RowGroups groups(equal_shares(p.rows, p.groups, options.device()));
+  return [=, grouped = p.groups > 1] {
     weight->restart_grad();
+    if (grouped) {
+      grouped_product(x, w, groups);
+      grouped_product_backward(dy, w, groups);
+      return accumulate_grouped_weight_grad(*weight, dy, x, groups);
+    }
     product(x, w);
     product_backward(dy, w);
     accumulate_weight_grad(*weight, dy, x);
@@ -34,12 +49,13 @@ Value Products::to_value() const {
   Value shapes = Value::array();
   for (const Product& p : list) {
     Value one = Value::object();
-    one.set("rows", rows);
+    one.set("rows", p.rows);
     one.set("out", p.out);
     one.set("in", p.in);
+    one.set("groups", p.groups);
     one.set("count", p.count);
     one.set("seconds", p.seconds);
-    one.set("tflops", 6.0 * static_cast<double>(rows * p.out * p.in) / p.seconds / 1e12);
+    one.set("tflops", p.flops() / p.seconds / 1e12);
     shapes.items().push_back(std::move(one));
   }
   Value value = Value::object();
@@ -54,10 +70,11 @@ Products time_products(const PreparedRun& run) {
   const at::Device device = run.services->device;
   const at::TensorOptions options = at::TensorOptions(run.services->dtypes.param).device(device);
   Products products;
-  products.rows = run.plan.batch.micro_batch_size * run.plan.run.seq_length;
+  const int64_t tokens = run.plan.batch.micro_batch_size * run.plan.run.seq_length;
   const double per_step = static_cast<double>(run.plan.batch.accumulation);
   for (const MatrixShape& shape : matrix_products(run)) {
-    const TimedWork work = three_products(options, run.services->dtypes.grad, products.rows, shape.out, shape.in);
+    Product p{tokens * shape.chosen, shape.out, shape.in, shape.groups, shape.count};
+    const TimedWork work = three_products(options, run.services->dtypes.grad, p);
     work();
     std::vector<double> seconds;
     double sum = 0;
@@ -66,10 +83,11 @@ Products time_products(const PreparedRun& run) {
       seconds.push_back(seconds_of_each(device, work));
       sum += seconds.back();
     }
-    products.list.push_back({shape.out, shape.in, shape.count, spread_of(seconds).min});
-    const double times = per_step * static_cast<double>(shape.count);
-    products.seconds += times * products.list.back().seconds;
-    products.flops += times * 6 * static_cast<double>(products.rows) * static_cast<double>(shape.out * shape.in);
+    p.seconds = spread_of(seconds).min;
+    const double times = per_step * static_cast<double>(p.count);
+    products.seconds += times * p.seconds;
+    products.flops += times * p.flops();
+    products.list.push_back(p);
   }
   return products;
 }
