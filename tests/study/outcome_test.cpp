@@ -91,7 +91,7 @@ StudyRecord learning(const std::string& outcome) {
 }
 
 TEST(Outcome, decides_over_places_effects_and_words_and_speed_stands_beside_it) {
-  const StudyRecord study = learning(R"("valid_loss")");
+  StudyRecord study = learning(R"("valid_loss")");
   const Analysis analysis = analysis_of(study);
   ASSERT_EQ(analysis.ranking.size(), 5u) << "another loss is no reason to leave a cell out";
   EXPECT_EQ(study.cells[analysis.ranking.front()].id, "a=1,b=1");
@@ -106,7 +106,14 @@ TEST(Outcome, decides_over_places_effects_and_words_and_speed_stands_beside_it) 
   EXPECT_NE(first.find("a 1, b 1: valid_loss 2."), std::string::npos) << first;
   EXPECT_NE(first.find("better than the reference (-"), std::string::npos) << first;
   EXPECT_NE(markdown_text(study, analysis).find("|  | cell | a | b | n | valid_loss |"), std::string::npos);
-  EXPECT_NE(curves_script(study, analysis).find("filledcurves"), std::string::npos);
+  const std::string curves = curves_script(study, analysis);
+  for (const char* part : {"filledcurves", "unit = 1\n", "set xlabel 'tokens'"})
+    EXPECT_NE(curves.find(part), std::string::npos) << part << curves;
+  for (RunRecord& run : study.cells[0].runs)
+    for (double& tokens : run.tokens) tokens *= 1000;
+  const std::string thousands = curves_script(study, analysis_of(study));
+  for (const char* part : {"unit = 1000\n", "set xlabel 'tokens, thousands'"})
+    EXPECT_NE(thousands.find(part), std::string::npos) << part << thousands;
   EXPECT_NE(outcome_script(study, analysis, analysis.ranking).find("'outcome'"), std::string::npos);
 }
 

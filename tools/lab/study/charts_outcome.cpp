@@ -61,6 +61,15 @@ std::vector<size_t> drawn_cells(const Analysis& analysis) {
   return cells;
 }
 
+// What numbers up to `last` are divided by along an axis, and what its title says then: gnuplot's own prefixes print too
+// many digits or too few.
+std::pair<double, const char*> unit_of(double last) {
+  if (last >= 1e10) return {1e9, ", billions"};
+  if (last >= 1e7) return {1e6, ", millions"};
+  if (last >= 1e4) return {1e3, ", thousands"};
+  return {1, ""};
+}
+
 }  // namespace
 
 std::string outcome_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order) {
@@ -100,23 +109,28 @@ std::string curves_script(const StudyRecord& study, const Analysis& analysis) {
                                                               : "tokens";
   std::string data, bands, lines;
   int number = 0;
+  double last = 0;
   for (const size_t i : drawn_cells(analysis)) {
     std::string block;
-    for (const auto& [step, point] : curve_of(*analysis.cells[i].cell, outcome))
+    for (const auto& [step, point] : curve_of(*analysis.cells[i].cell, outcome)) {
+      last = std::max(last, point.x / point.runs);
       block += formatted("%.7g %.7g %.7g %.7g\n", point.x / point.runs, point.sum / point.runs, point.low, point.high);
+    }
     if (block.empty()) continue;
     data += data_block(formatted("c%d", number), block);
-    bands += formatted("$c%d using 1:3:4 with filledcurves fc rgb '%s' fs transparent solid 0.2 noborder notitle, ",
-                       number, kCurveColours[number]);
-    lines += formatted("%s$c%d using 1:2 with lines lw 1.8 lc rgb '%s' title ", number > 0 ? ", " : "", number,
+    bands +=
+        formatted("$c%d using ($1/unit):3:4 with filledcurves fc rgb '%s' fs transparent solid 0.2 noborder notitle, ",
+                  number, kCurveColours[number]);
+    lines += formatted("%s$c%d using ($1/unit):2 with lines lw 1.8 lc rgb '%s' title ", number > 0 ? ", " : "", number,
                        kCurveColours[number]) +
              quoted(tick(label_of(*analysis.cells[i].cell, study)));
     ++number;
   }
   if (data.empty()) return "";
-  return begin_of(1150, 480, "curves") + "set grid y lc rgb '#999999' lw 0.5 dt 3\nset xlabel '" + axis +
-         "'\nset ylabel " + quoted(outcome.metric) + "\nset format x '%.3s%c'\nset key right top\n" + data + "plot " +
-         bands + lines + "\n";
+  const auto [unit, words] = unit_of(last);
+  return begin_of(1150, 480, "curves") + formatted("unit = %g\n", unit) +
+         "set grid y lc rgb '#999999' lw 0.5 dt 3\nset rmargin 4\nset xlabel '" + axis + words + "'\nset ylabel " +
+         quoted(outcome.metric) + "\nset key right top\n" + data + "plot " + bands + lines + "\n";
 }
 
 }  // namespace drivetrain::study
