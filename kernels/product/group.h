@@ -1,5 +1,5 @@
 // The product of one group's rows with the group's own weight, as of one expert of a mixture: C = A B with float32
-// sums, by AVX2 on one thread. There are few rows and the weight is large, so the weight is packed in pieces that stay
+// sums, by AVX2 or AVX512 on one thread, with the same bits. There are few rows and the weight is large, so the weight is packed in pieces that stay
 // in the first caches until they have been used, and the next piece is on its way meanwhile.
 //
 // An element of C is a sum over k in an order that depends on K alone: its bits depend neither on the other rows and
@@ -13,8 +13,9 @@
 
 namespace drivetrain::kernels {
 
-// Whether this processor has AVX2 with fused multiply-adds, and no AVX512, whose products in other libraries are wider.
+// Whether this processor has AVX2 with fused multiply-adds; AVX512 beside it.
 DRIVETRAIN_KERNEL bool multiplies_groups();
+DRIVETRAIN_KERNEL bool multiplies_groups_wide();
 
 struct GroupProduct {
   const void* a = nullptr;                             // [M, K], or stored as [K, M]; of `dtype`
@@ -27,6 +28,7 @@ struct GroupProduct {
   bool stream = false;                                 // not read again soon, written past the caches where that can be
   int64_t m = 0, n = 0, k = 0;
   Dtype dtype = Dtype::f32, c_dtype = Dtype::f32;
+  bool narrow = false;  // AVX2 also where there is AVX512, for comparisons
 };
 
 DRIVETRAIN_KERNEL int64_t group_product_scratch_bytes(const GroupProduct&);

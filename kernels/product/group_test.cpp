@@ -103,18 +103,9 @@ void expect_products(int64_t m, int64_t n, int64_t k) {
       }
 }
 
-// Also where others are chosen because of AVX512.
-bool can_multiply() {
-#ifdef __x86_64__
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-  return false;
-#endif
-}
-
 class GroupProducts : public testing::Test {
   void SetUp() override {
-    if (!can_multiply()) GTEST_SKIP() << "this processor has no AVX2";
+    if (!multiplies_groups()) GTEST_SKIP() << "this processor has no AVX2";
   }
 };
 
@@ -137,6 +128,7 @@ TEST_F(GroupProducts, are_the_products_in_every_type) {
 // Blocks that follow each other, of A, of B and of summands.
 TEST_F(GroupProducts, larger_than_what_is_packed_at_a_time) {
   expect_products<float, float>(400, 40, 600);
+  expect_products<float, float>(60, 40, 3500);
   expect_products<float, float>(1000, 600, 64);
 }
 
@@ -153,6 +145,18 @@ TEST_F(GroupProducts, written_past_the_caches_are_the_same) {
                           plain.c.data() + i * plain.op.c_stride, 40 * sizeof(float)),
               0)
         << "row " << i;
+}
+
+TEST_F(GroupProducts, have_the_same_bits_by_both_widths) {
+  if (!multiplies_groups_wide()) GTEST_SKIP() << "this processor has no AVX512";
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{13, 33, 700}, {64, 600, 257}, {300, 35, 260}})
+    for (const bool b_transposed : {false, true})
+      for (const bool add : {false, true}) {
+        Problem<float> wide(m, n, k, false, b_transposed), narrow(m, n, k, false, b_transposed);
+        wide.op.add = narrow.op.add = add, narrow.op.narrow = true;
+        wide.run(), narrow.run();
+        EXPECT_EQ(wide.c, narrow.c) << m << " x " << n << " x " << k;
+      }
 }
 
 TEST_F(GroupProducts, a_row_has_the_same_bits_alone_in_parts_and_from_anywhere) {

@@ -29,7 +29,7 @@ namespace {
 // The largest block of a group that one thread computes. Kernels of 16 bits and of groups pack rows once per block, so
 // blocks are wide. LibTorch's products with few rows are fastest where the part of the weight that they pack, or that
 // is widened for them, stays in the caches: by 5 to 10 % (64 rows, AMD Zen).
-constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kGroupColumns = 512, kCachedColumns = 256;
+constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kGroupColumns = 2048, kCachedColumns = 256;
 
 bool of_16_bits(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 

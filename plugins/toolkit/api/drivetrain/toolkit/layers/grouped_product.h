@@ -3,8 +3,8 @@
 // On the CPU threads take whole groups, or blocks of large ones, one after another; an element of a result is computed
 // by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. 16
 // bits are multiplied by the processor's instructions for them (short_product.h), else as float32, and rounded once.
-// Processors with AVX2 and without AVX512 have a kernel for few rows with large weights (kernels/product/group.h), in
-// which a row's results do not depend on the other rows either.
+// Processors with AVX2 have a kernel for few rows with large weights (kernels/product/group.h) for other types, in which
+// a row's results depend neither on the other rows nor on the processor.
 // On CUDA bfloat16 goes to at::_grouped_mm, whose offsets stay on the device; other types to one product per group,
 // for which the host has to wait for the counts.
 //
