@@ -1,6 +1,7 @@
 // The product of one group's rows with the group's own weight, as of one expert of a mixture: C = A B with float32
-// sums, by AVX2 or AVX512 on one thread, with the same bits. There are few rows and the weight is large, so the weight is packed in pieces that stay
-// in the first caches until they have been used, and the next piece is on its way meanwhile.
+// sums, by AVX2 or AVX512 on one thread, with the same bits. There are few rows and the weight is large, so the weight
+// is packed in pieces that stay in the first caches until they have been used, and the next piece is on its way
+// meanwhile.
 //
 // An element of C is a sum over k in an order that depends on K alone: its bits depend neither on the other rows and
 // columns nor on who computes them. An operand's rows may lie anywhere (`a_rows`), so nobody has to sort them first.

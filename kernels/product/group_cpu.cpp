@@ -18,7 +18,8 @@
 namespace drivetrain::kernels {
 namespace {
 
-// Summands whose sum is formed before it is added to C: of a panel of this height half the first cache is left.
+// Summands whose sum is formed before it is added to C: a panel of this height and a tile are 22 KB by AVX2, and 44 KB
+// by AVX512, whose processors have first caches of 32 or 48 KB.
 constexpr int64_t kSummands = 256;
 
 int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
@@ -34,7 +35,7 @@ DRIVETRAIN_INLINE const T* stored_row(const void* data, int64_t stride, const in
   return static_cast<const T*>(data) + (rows ? rows[row] : row) * stride;
 }
 
-// [count][6]. Rows that a tile lacks are left as they are: nobody reads them.
+// [count][Tile::kRows]. Rows that a tile lacks are left as they are: nobody reads them.
 template <class Tile, class T>
 void pack_a(const GroupProduct& op, const Piece& p, float* out) {
   if (op.a_transposed) {
@@ -71,7 +72,7 @@ DRIVETRAIN_INLINE void turn_four(const T* const (&rows)[4], int64_t k, float* ou
   _mm_store_ps(out + 3 * Columns, _mm_movehl_ps(high1, high0));
 }
 
-// Of a whole panel that lies in 16 rows.
+// Of a whole panel, whose columns are rows of what is stored.
 template <class Tile, class T>
 void turn_columns(const GroupProduct& op, const Piece& p, float* out) {
   for (int64_t c = 0; c < Tile::kColumns; c += 4) {
@@ -95,7 +96,8 @@ void pack_rest(const GroupProduct& op, const Piece& p, float* out) {
                                   : stored_row<T>(op.b, op.b_stride, op.b_rows, p.k + k)[p.first + c]);
 }
 
-// Panels [count][16] one after another. Rows of B lie far from each other, so each is read once for all panels.
+// Panels [count][Tile::kColumns] one after another. Rows of B lie far from each other, so each is read once for all
+// panels.
 template <class Tile, class T>
 void pack_b(const GroupProduct& op, const Piece& p, float* out) {
   const int64_t whole = p.size / Tile::kColumns * Tile::kColumns;
@@ -187,12 +189,12 @@ void row_by_row(const GroupProduct& op, const Piece& rows, const float* a, float
 }
 
 bool streams(const GroupProduct& op) {
-  return op.stream && !op.add && op.k <= kSummands && op.c_stride % 16 == 0 &&
+  return op.stream && !op.add && op.c_dtype == Dtype::f32 && op.k <= kSummands && op.c_stride % 16 == 0 &&
          reinterpret_cast<uintptr_t>(op.c) % 64 == 0;
 }
 
-// The same with all summands of a few columns before the next ones: a weight whose rows are columns is then read in
-// whole rows.
+// All summands of a few columns before the next columns: a weight whose rows are columns of B is then read in whole
+// rows. For rows of A that are packed together.
 template <class Tile, class T>
 void column_by_column(const GroupProduct& op, float* a, float* b, const Sums<Tile>& first, const Sums<Tile>& others) {
   const int64_t tiles = blocks_of(op.m, Tile::kRows);
@@ -225,7 +227,7 @@ template <class Tile, class T>
 void multiply_all(const GroupProduct& op, float* a, float* b, float* c, int64_t stride, int64_t columns, bool add) {
   const Write first = add ? Write::add : streams(op) ? Write::past_caches : Write::plain;
   const Sums<Tile> begun{c, stride, columns, first}, others{c, stride, columns, Write::add};
-  if (op.b_transposed && op.m <= op.k && rounded_up(op.m, Tile::kRows) * op.k <= Tile::kPackedA) {
+  if (op.b_transposed && op.m > 0 && op.m <= op.k && rounded_up(op.m, Tile::kRows) * op.k <= Tile::kPackedA) {
     column_by_column<Tile, T>(op, a, b, begun, others);
     return streams(op) ? _mm_sfence() : void();
   }

@@ -4,8 +4,6 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-#include "kernels/common/vector_clones.h"
-
 // GCC 12 takes the undefined inputs of its own intrinsics for mistakes.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

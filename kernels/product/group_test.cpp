@@ -98,8 +98,12 @@ void expect_products(int64_t m, int64_t n, int64_t k) {
         Problem<T, C> problem(m, n, k, a_transposed, b_transposed);
         if (add) problem.scatter();
         problem.op.add = add;
-        problem.run();
-        problem.expect_product();
+        const std::vector<C> before = problem.c;
+        for (const bool narrow : {false, true}) {
+          problem.c = before, problem.op.narrow = narrow, problem.op.c = problem.c.data();
+          problem.run();
+          problem.expect_product();
+        }
       }
 }
 
@@ -129,6 +133,8 @@ TEST_F(GroupProducts, are_the_products_in_every_type) {
 TEST_F(GroupProducts, larger_than_what_is_packed_at_a_time) {
   expect_products<float, float>(400, 40, 600);
   expect_products<float, float>(60, 40, 3500);
+  expect_products<float, float>(1600, 40, 280);
+  expect_products<float, float>(700, 600, 257);
   expect_products<float, float>(1000, 600, 64);
 }
 

@@ -160,16 +160,19 @@ TEST_P(ProductCpu, who_computes_a_task_and_what_is_packed_before_does_not_change
 }
 
 TEST_P(ProductCpu, one_thread_that_packs_a_wide_weight_makes_the_same_bits) {
-  for (const int64_t rows : {7, 70, 130}) {  // of which 130 are too many for it
-    const Problem p(rows, 2100, 600, false, false);
-    Product op = p.op(GetParam(), Dtype::bf16, Dtype::f32);
-    const std::vector<float> c = multiply(op, filled(p, 0.0F));
-    op.alone = true;
-    const bool wide = product_tasks(op) == 2;
-    EXPECT_EQ(wide, rows <= 128);
-    EXPECT_EQ(multiply(op, filled(p, std::nanf(""))), c);
-    EXPECT_EQ(multiply(op, filled(p, std::nanf("")), true), c);
-  }
+  for (const int64_t rows : {7, 70, 130})  // of which 130 are too many for it
+    for (const int64_t summands : {200, 600})
+      for (const bool split : {false, true}) {
+        const Problem p(rows, 2100, summands, false, false);
+        Product op = p.op(GetParam(), split ? Dtype::f32 : Dtype::bf16, Dtype::f32);
+        op.split = split;
+        const std::vector<float> c = multiply(op, filled(p, 0.0F));
+        op.alone = true;
+        const bool wide = product_tasks(op) == 2;
+        EXPECT_EQ(wide, rows <= 128);
+        EXPECT_EQ(multiply(op, filled(p, std::nanf(""))), c);
+        EXPECT_EQ(multiply(op, filled(p, std::nanf("")), true), c);
+      }
 }
 
 TEST_P(ProductCpu, results_that_are_stored_the_other_way_round_are_the_same_bits) {

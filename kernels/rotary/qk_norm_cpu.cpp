@@ -1,5 +1,5 @@
-// Norms of queries and keys with rotary embedding on the CPU: a few heads at a time, their mean squares and what becomes
-// of them in two passes over their float32 numbers. Loops carry `ivdep` as outputs are never inputs.
+// Norms of queries and keys with rotary embedding on the CPU: a few heads at a time, their mean squares and what
+// becomes of them in two passes over their float32 numbers. Loops carry `ivdep` as outputs are never inputs.
 #include "kernels/rotary/qk_norm.h"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ constexpr int64_t kMostColumns = 512;  // of a head, whose numbers stand on the 
 constexpr int64_t kTogether = 4;       // heads
 
 struct NormedHead {
-  const void *x, *bias, *from;    // bias null: none; from: backward's gradient of what forward made
-  const float* gain;              // offset + weight
-  const float *cos, *sin;                // null: no turn
+  const void *x, *bias, *from;  // bias null: none; from: backward's gradient of what forward made
+  const float* gain;            // offset + weight
+  const float *cos, *sin;       // null: no turn
   void* to;
   float* dweight;
   int64_t columns, pairs;  // pairs 0: no turn

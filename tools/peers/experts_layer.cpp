@@ -1,8 +1,9 @@
-// Times our experts for tools/peers/hf_experts.py: experts_layer DTYPE TOKENS HIDDEN INNER EXPERTS CHOSEN REPEATS [dense]
-// prints one JSON object. The MLPs of a mixture's experts with random weights: token t chooses experts t CHOSEN to
-// t CHOSEN + CHOSEN - 1, modulo their number, so that all have as many rows. Processor seconds of the calling thread,
-// the least of the repeats, of forward and of backward, with all weight gradients; bytes of blocks from 64 KB up that are kept for
-// backward, and that are held at most, with the result. With `dense` the three grouped products of fc, and the same rows with a single matrix of fc.
+// Times our experts for tools/peers/hf_experts.py: experts_layer DTYPE TOKENS HIDDEN INNER EXPERTS CHOSEN REPEATS
+// [dense] prints one JSON object. The MLPs of a mixture's experts with random weights: token t chooses experts t CHOSEN
+// to t CHOSEN + CHOSEN - 1, modulo their number, so that all have as many rows. Processor seconds of the calling
+// thread, the least of the repeats, of forward and of backward, with all weight gradients; bytes of blocks from 64 KB
+// up that are kept for backward, and that are held at most, with the result. With `dense` the three grouped products of
+// fc, and the same rows with a single matrix of fc.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

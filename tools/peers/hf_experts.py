@@ -3,7 +3,7 @@
 
 Runs in the `peers` set: $(tools/setup/deps peers)/bin/python tools/peers/hf_experts.py --program build/release/tests/experts_layer
 The defaults are a layer of OLMoE: hidden 2048, inner 1024, 8 choices of a token, 64 rows an expert. Both programs run in turn on one
-thread; processor seconds, the least of the repeats of a round, medians over rounds. Every expert has as many rows. Memory: kept for
+thread; processor seconds, the least of the repeats of a round, medians over rounds (with --dense the least of all). Every expert has as many rows. Memory: kept for
 backward, and at most while it runs, beside weights and their gradients (ours by our allocator; theirs what autograd saves, and
 resident pages).
 

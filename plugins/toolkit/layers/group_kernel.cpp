@@ -1,5 +1,7 @@
 #include "group_kernel.h"
 
+#include <ATen/Parallel.h>
+
 #include <drivetrain/toolkit/layers/short_product.h>
 
 #include "kernels/product/group.h"
@@ -18,6 +20,11 @@ kernels::Dtype group_type(at::ScalarType type) {
 
 bool multiplies_groups(at::ScalarType type) {
   return has_group_kernel(type) && kernels::multiplies_groups() && !multiplies_short(type);
+}
+
+// AVX512 reads whole rows of a weight faster than parts of them; a block per thread there has to be.
+int64_t group_columns(int64_t groups) {
+  return kernels::multiplies_groups_wide() && groups >= at::get_num_threads() ? 2048 : 512;
 }
 
 void group_product(const at::Tensor& c, bool add, bool stream, const StoredRows& a, const StoredRows& b) {

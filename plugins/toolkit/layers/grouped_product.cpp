@@ -29,7 +29,7 @@ namespace {
 // The largest block of a group that one thread computes. Kernels of 16 bits and of groups pack rows once per block, so
 // blocks are wide. LibTorch's products with few rows are fastest where the part of the weight that they pack, or that
 // is widened for them, stays in the caches: by 5 to 10 % (64 rows, AMD Zen).
-constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kGroupColumns = 2048, kCachedColumns = 256;
+constexpr int64_t kBlockRows = 512, kPackedColumns = 2048, kCachedColumns = 256;
 
 bool of_16_bits(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
@@ -99,7 +99,7 @@ at::Tensor grouped_by_kernel(const GroupedRows& rows, const at::Tensor& w_EKN, c
   const ReadRows x(rows);
   at::Tensor y = at::empty({rows.size(), N}, x.x.options());
   y.slice(0, groups.bounds().back()).zero_();
-  for_each_block(blocks_of_groups(groups, N, kGroupColumns), [&](const GroupBlock& b) {
+  for_each_block(blocks_of_groups(groups, N, group_columns(groups.size())), [&](const GroupBlock& b) {
     const at::Tensor part = w_EKN.select(0, b.group).narrow(1, b.column, b.columns);
     group_product(y.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns), false, false,
                   x.part(b.first, b.rows, 0, K, false),

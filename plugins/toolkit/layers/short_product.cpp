@@ -138,7 +138,7 @@ bool short_product_into(const at::Tensor& y, const at::Tensor& a, const at::Tens
   const Stored of_left = stored(left), of_right = stored(right);
   kernels::Product op = product_of(left, right, of_left, of_right);
   op.c = y.mutable_data_ptr(), op.c_dtype = op.dtype, op.c_stride = y.stride(0), op.c_transposed = turned;
-  op.alone = true;
+  op.alone = at::in_parallel_region() || at::get_num_threads() == 1;
   run(op);
   return true;
 }

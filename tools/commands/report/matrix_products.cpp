@@ -19,10 +19,10 @@ MatrixShape shape_of_experts(const Param& param, int64_t rows, int64_t in, const
 }  // namespace
 
 std::vector<MatrixShape> matrix_products(const PreparedRun& run) {
-  std::map<std::tuple<int64_t, int64_t, int64_t>, MatrixShape> shapes;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, MatrixShape> shapes;
   std::vector<std::pair<const Param*, std::pair<int64_t, int64_t>>> tables;
   const auto add = [&](const MatrixShape& one) {
-    ++shapes.try_emplace(std::tuple(one.out, one.in, one.groups), one).first->second.count;
+    ++shapes.try_emplace(std::tuple(one.out, one.in, one.groups, one.chosen), one).first->second.count;
   };
   const ModelFacts::Mixture& mixture = run.plan.model_alone.mixture;
   double elements = 0;

@@ -13,15 +13,16 @@ namespace drivetrain {
 // `chosen` rows of each token are divided.
 struct MatrixShape {
   int64_t out = 0, in = 0;
-  int64_t count = 0;  // matrices of this shape
+  int64_t count = 0;  // matrices of this shape, or layers of such experts
   std::string first;  // the first parameter that has it: "block.0.attention.qkv.weight"
   int64_t groups = 1, chosen = 1;
-  // Of one group, all choices being as likely, where there are so many tokens.
-  int64_t rows(int64_t tokens) const { return (tokens * chosen + groups - 1) / groups; }
+  // Where there are so many tokens and all choices are as likely.
+  int64_t rows_of_group(int64_t tokens) const { return (tokens * chosen + groups - 1) / groups; }
 };
 
 // As this rank holds them, cut and padded, ascending by out and in: matrices that are no table of an embedding, and the
-// output layer, which FLOPs per token tell from the tables. The experts of a layer are one.
+// output layer, which FLOPs per token tell from the tables where the rank holds the whole model (else it is left out).
+// The experts of a layer are one.
 DRIVETRAIN_INTERNAL std::vector<MatrixShape> matrix_products(const PreparedRun& run);
 
 }  // namespace drivetrain

@@ -25,7 +25,7 @@ double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast
 double share_of(const ShapeFacts& facts, int64_t tokens, int64_t multiprocessors) {
   double work = 0, time = 0;
   for (const MatrixShape& p : facts.products) {
-    const int64_t rows = p.rows(tokens);
+    const int64_t rows = p.rows_of_group(tokens);
     const double one = static_cast<double>(p.count * p.chosen) * static_cast<double>(p.out) * static_cast<double>(p.in);
     for (const auto& [m, n] : {std::pair(rows, p.out), std::pair(rows, p.in), std::pair(p.out, p.in)})
       work += one, time += one / (p.groups > 1 ? tile_share(m, n) : wave_share(m, n, multiprocessors));

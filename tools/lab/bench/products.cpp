@@ -29,10 +29,11 @@ TimedWork three_products(const at::TensorOptions& options, at::ScalarType grad, 
                    dy = at::rand({p.rows, p.out}, options);
   const auto weight = std::make_shared<Param>("weight", Layout::whole({p.groups * p.out, p.in}), InitRule::zeros());
   weight->grad = at::zeros({p.groups * p.out, p.in}, options.dtype(grad));
-  const RowGroups groups(equal_shares(p.rows, p.groups, options.device()));
+  const at::Tensor counts = equal_shares(p.rows, p.groups, options.device());
   return [=, grouped = p.groups > 1] {
     weight->restart_grad();
     if (grouped) {
+      const RowGroups groups(counts);  // which waits for the device, as in every layer
       grouped_product(x, w, groups);
       grouped_product_backward(dy, w, groups);
       return accumulate_grouped_weight_grad(*weight, dy, x, groups);

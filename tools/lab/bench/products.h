@@ -9,7 +9,7 @@ namespace drivetrain {
 // y [rows, out] = x [rows, in] W^T, and the two products of its backward; the matrices of a layer's experts together,
 // with equal shares of the rows.
 struct Product {
-  int64_t rows = 0, out = 0, in = 0, groups = 1;
+  int64_t rows = 0, out = 0, in = 0, groups = 1;  // rows: of all groups together
   int64_t count = 0;   // how many matrices of this shape, or layers of such experts, the model has
   double seconds = 0;  // of the three together, the least of several times
   double flops() const { return 6.0 * static_cast<double>(rows * out * in); }

@@ -61,8 +61,8 @@ std::vector<size_t> drawn_cells(const Analysis& analysis) {
   return cells;
 }
 
-// What numbers up to `last` are divided by along an axis, and what its title says then: gnuplot's own prefixes print too
-// many digits or too few.
+// What numbers up to `last` are divided by along an axis, and what its title says then: gnuplot's own prefixes print
+// too many digits or too few.
 std::pair<double, const char*> unit_of(double last) {
   if (last >= 1e10) return {1e9, ", billions"};
   if (last >= 1e7) return {1e6, ", millions"};

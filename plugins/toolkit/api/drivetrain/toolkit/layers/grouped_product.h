@@ -3,8 +3,9 @@
 // On the CPU threads take whole groups, or blocks of large ones, one after another; an element of a result is computed
 // by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. 16
 // bits are multiplied by the processor's instructions for them (short_product.h), else as float32, and rounded once.
-// Processors with AVX2 have a kernel for few rows with large weights (kernels/product/group.h) for other types, in which
-// a row's results depend neither on the other rows nor on the processor.
+// Float32, and 16 bits without such instructions, go to a kernel for few rows with large weights where there is AVX2
+// (kernels/product/group.h), from as many rows as groups on: a row has the same bits there whatever the other rows are,
+// and by AVX512 those of AVX2.
 // On CUDA bfloat16 goes to at::_grouped_mm, whose offsets stay on the device; other types to one product per group,
 // for which the host has to wait for the counts.
 //
