@@ -99,7 +99,8 @@ void expect_products(int64_t m, int64_t n, int64_t k) {
         if (add) problem.scatter();
         problem.op.add = add;
         const std::vector<C> before = problem.c;
-        for (const bool narrow : {false, true}) {
+        for (const bool narrow : {true, false}) {
+          if (!narrow && !multiplies_groups_wide()) continue;
           problem.c = before, problem.op.narrow = narrow, problem.op.c = problem.c.data();
           problem.run();
           problem.expect_product();
@@ -134,7 +135,8 @@ TEST_F(GroupProducts, larger_than_what_is_packed_at_a_time) {
   expect_products<float, float>(400, 40, 600);
   expect_products<float, float>(60, 40, 3500);
   expect_products<float, float>(1600, 40, 280);
-  expect_products<float, float>(700, 600, 257);
+  expect_products<float, float>(300, 600, 257);
+  expect_products<float, float>(800, 8, 900);
   expect_products<float, float>(1000, 600, 64);
 }
 
@@ -154,7 +156,7 @@ TEST_F(GroupProducts, written_past_the_caches_are_the_same) {
 }
 
 TEST_F(GroupProducts, have_the_same_bits_by_both_widths) {
-  if (!multiplies_groups_wide()) GTEST_SKIP() << "this processor has no AVX512";
+  if (!multiplies_groups_wide()) return;  // both would be the same code
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{13, 33, 700}, {64, 600, 257}, {300, 35, 260}})
     for (const bool b_transposed : {false, true})
       for (const bool add : {false, true}) {

@@ -22,9 +22,9 @@ bool multiplies_groups(at::ScalarType type) {
   return has_group_kernel(type) && kernels::multiplies_groups() && !multiplies_short(type);
 }
 
-// AVX512 reads whole rows of a weight faster than parts of them; a block per thread there has to be.
+// AVX512 reads whole rows of a weight faster than parts of them; but every thread has to find a few blocks.
 int64_t group_columns(int64_t groups) {
-  return kernels::multiplies_groups_wide() && groups >= at::get_num_threads() ? 2048 : 512;
+  return kernels::multiplies_groups_wide() && groups >= 2 * at::get_num_threads() ? 2048 : 512;
 }
 
 void group_product(const at::Tensor& c, bool add, bool stream, const StoredRows& a, const StoredRows& b) {

@@ -7,7 +7,7 @@ namespace drivetrain {
 
 // Whether products of operands of this type on the CPU go there.
 bool multiplies_groups(at::ScalarType type);
-// Columns of a block that a thread computes of one of so many groups. No bits depend on it.
+// Columns of a block that a thread computes, where so many groups have rows. No bits depend on it.
 int64_t group_columns(int64_t groups);
 
 // Rows of dense elements as they are stored: those that `index` names, or, without it, the first `rows`. They are the

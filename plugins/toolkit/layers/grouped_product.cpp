@@ -49,6 +49,13 @@ std::vector<GroupBlock> blocks_of_groups(const RowGroups& groups, int64_t column
   return blocks;
 }
 
+int64_t groups_with_rows(const RowGroups& groups) {
+  const std::vector<int64_t>& bounds = groups.bounds();
+  int64_t number = 0;
+  for (size_t e = 1; e < bounds.size(); ++e) number += bounds[e] > bounds[e - 1];
+  return number;
+}
+
 // A thread takes the next block when it has finished one: groups are of unequal sizes. Inside, LibTorch's products find
 // themselves in a parallel region and use this thread alone, as they do where there is only one.
 void for_each_block(const std::vector<GroupBlock>& blocks, const std::function<void(const GroupBlock&)>& work) {
@@ -99,7 +106,7 @@ at::Tensor grouped_by_kernel(const GroupedRows& rows, const at::Tensor& w_EKN, c
   const ReadRows x(rows);
   at::Tensor y = at::empty({rows.size(), N}, x.x.options());
   y.slice(0, groups.bounds().back()).zero_();
-  for_each_block(blocks_of_groups(groups, N, group_columns(groups.size())), [&](const GroupBlock& b) {
+  for_each_block(blocks_of_groups(groups, N, group_columns(groups_with_rows(groups))), [&](const GroupBlock& b) {
     const at::Tensor part = w_EKN.select(0, b.group).narrow(1, b.column, b.columns);
     group_product(y.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns), false, false,
                   x.part(b.first, b.rows, 0, K, false),

@@ -20,9 +20,9 @@ struct MatrixShape {
   int64_t rows_of_group(int64_t tokens) const { return (tokens * chosen + groups - 1) / groups; }
 };
 
-// As this rank holds them, cut and padded, ascending by out and in: matrices that are no table of an embedding, and the
-// output layer, which FLOPs per token tell from the tables where the rank holds the whole model (else it is left out).
-// The experts of a layer are one.
+// As this rank holds them, cut and padded, ascending by out and in: matrices that are no table of an embedding, the
+// experts of a layer as one, and the output layer, which FLOPs per token tell from the tables; it is left out where
+// matrices of the rank are cut, or layers are elsewhere (experts may be).
 DRIVETRAIN_INTERNAL std::vector<MatrixShape> matrix_products(const PreparedRun& run);
 
 }  // namespace drivetrain

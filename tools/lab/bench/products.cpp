@@ -33,7 +33,7 @@ TimedWork three_products(const at::TensorOptions& options, at::ScalarType grad, 
   return [=, grouped = p.groups > 1] {
     weight->restart_grad();
     if (grouped) {
-      const RowGroups groups(counts);  // which waits for the device, as in every layer
+      const RowGroups groups(counts);  // a layer reads the counts anew, once for both of its matrices
       grouped_product(x, w, groups);
       grouped_product_backward(dy, w, groups);
       return accumulate_grouped_weight_grad(*weight, dy, x, groups);

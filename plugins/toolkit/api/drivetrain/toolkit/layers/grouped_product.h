@@ -1,11 +1,11 @@
 // Products of rows that are sorted by group with one matrix per group: the experts of a mixture.
 //
 // On the CPU threads take whole groups, or blocks of large ones, one after another; an element of a result is computed
-// by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. 16
-// bits are multiplied by the processor's instructions for them (short_product.h), else as float32, and rounded once.
-// Float32, and 16 bits without such instructions, go to a kernel for few rows with large weights where there is AVX2
-// (kernels/product/group.h), from as many rows as groups on: a row has the same bits there whatever the other rows are,
-// and by AVX512 those of AVX2.
+// by one thread, in an order that depends on the shapes alone. So results do not depend on the number of threads. Types
+// that short_product.h multiplies go there and are rounded once. Others of float32 and 16 bits go, where there is AVX2,
+// to a kernel for few rows with large weights (kernels/product/group.h): results and input gradients from as many rows
+// as groups on, weight gradients always. A row has the same bits there whatever the other rows are, by AVX512 those of
+// AVX2.
 // On CUDA bfloat16 goes to at::_grouped_mm, whose offsets stay on the device; other types to one product per group,
 // for which the host has to wait for the counts.
 //
