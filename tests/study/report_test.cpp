@@ -155,6 +155,7 @@ TEST(Report, samples_per_second_stand_with_their_standard_deviation) {
   const Value json = parse_json(json_text(study, analysis), "json");
   EXPECT_NEAR(json.find("cells")->items()[1].find("samples_per_s_sd")->as_double(), sd, 1e-9 * sd);
   EXPECT_NE(column_of(csv_text(analysis), "samples_per_s_sd"), "no such column");
+  EXPECT_NE(column_of(csv_text(analysis), "tensor_memory_bytes"), "no such column");
 }
 
 TEST(Report, the_ranking_is_a_table_that_can_be_pasted) {
@@ -281,7 +282,7 @@ TEST(Report, cells_that_failed_are_crosses_with_words_and_no_bars) {
   EXPECT_NE(mark.find("point pt 2"), std::string::npos) << mark;
   const std::string script = speed_script(study, analysis, {0, 1, 4});
   EXPECT_NE(script.find(failure_mark("timeout", "graph 0.01", 2)), std::string::npos) << script;
-  EXPECT_NE(html_of(ranking_table(study, analysis)).find("<td colspan=6>timeout</td></tr>"), std::string::npos)
+  EXPECT_NE(html_of(ranking_table(study, analysis)).find("<td colspan=7>timeout</td></tr>"), std::string::npos)
       << "the words take the row, and no column is as wide as they are";
   EXPECT_NE(script.find("another loss than the reference's"), std::string::npos) << "of the cell that is not ranked";
   const std::string bars =

@@ -228,7 +228,7 @@ def told_by(output):
         runs = sorted([row[key] for key in ("cell", "lr", "repeat", "seed", "state", "counts", "loss")]
                       for row in csv.DictReader(file))
     lines = [line for line in (output / "report.md").read_text().splitlines() if not line.startswith("- Load: ")]
-    words = [line.rsplit("|", 3)[0] if line.startswith("|") else line for line in lines]  # without TGS and peak MB
+    words = [line.rsplit("|", 4)[0] if line.startswith("|") else line for line in lines]  # without TGS and memory
     return runs, words, json.loads((output / "report.json").read_text())["ranking"]
 
 

@@ -66,6 +66,7 @@ void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result,
   sums.loss_share.push_back(sum_of(part_of(run.tokens, window)) / (tokens * count));
   sums.startup.push_back(run.startup_s), sums.wall.push_back(run.wall_s);
   result.peak_bytes = std::max(result.peak_bytes, peak_of(run));
+  result.tensor_bytes = std::max(result.tensor_bytes, tensors_of(run));
   add_shares(run.end, sums), add_energy(run.end, tokens, sums);
 }
 
@@ -214,6 +215,12 @@ double peak_of(const RunRecord& run) {
   for (const char* key : {"device_peak_memory_bytes", "peak_memory_bytes", "states"})
     if (const Value* const value = peaks ? peaks->find(key) : nullptr) return value->as_double();
   return 0;
+}
+
+double tensors_of(const RunRecord& run) {
+  const Value* const peaks = run.end.find("peak_memory");
+  const Value* const value = peaks ? peaks->find("together") : nullptr;
+  return value ? value->as_double() : 0;
 }
 
 int64_t Sensitivity::needed(double change) const {

@@ -66,7 +66,8 @@ struct CellResult {
          first_five_s = 0;  // over these; the mean of each run's first five
   double tgs_real = 0, tgs_loss = 0, startup_s = 0, wall_s = 0;
   bool never_steady = false;
-  double peak_bytes = 0;  // of the largest rank's process, or its states where no process was measured
+  double peak_bytes = 0;    // of the largest rank's process, or its states where no process was measured
+  double tensor_bytes = 0;  // of it, what the run holds in tensors at most: without the program's own pages
   std::map<std::string, double> part_shares;  // of a step: mean over runs and ranks; empty: nothing was measured
   double communication_share = 0, communication_share_most = 0;  // in the parts; of the rank with most
   std::optional<double> energy_j, joules_per_1k_tokens;          // of a whole run; of its steps after the first
@@ -132,6 +133,8 @@ Analysis analysis_of(const StudyRecord& study);
 
 // Of the largest rank's process, or its states where no process was measured; 0: the run did not say.
 double peak_of(const RunRecord& run);
+// Of it, what the run held in tensors at most: without the program's own pages.
+double tensors_of(const RunRecord& run);
 // Paired comparison of two lists of speeds of the same blocks, and of all of them; without corrections.
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
                     const std::vector<int64_t>& base_blocks, double trim = 0, Scale scale = Scale::ratio);

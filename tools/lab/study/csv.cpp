@@ -51,6 +51,7 @@ const Fields kCellColumns = {"state",
                              "verdict",
                              "gate",
                              "peak_memory_bytes",
+                             "tensor_memory_bytes",
                              "planned_bytes",
                              "startup_s",
                              "communication_share",
@@ -82,6 +83,7 @@ void add_speed(const CellResult& r, Fields& row) {
                          verdict_text(c.verdict, true),
                          gate_name(r.gate),
                          ok ? formatted("%.0f", r.peak_bytes) : "",
+                         ok && r.tensor_bytes > 0 ? formatted("%.0f", r.tensor_bytes) : "",
                          formatted("%.0f", r.cell->planned_bytes),
                          ok ? formatted("%.3f", r.startup_s) : "",
                          r.part_shares.empty() ? "" : formatted("%.6f", r.communication_share),
@@ -116,10 +118,28 @@ std::string outcome_of_block(const OutcomeResult& own, const RunRecord& run) {
   return exact(own.values[static_cast<size_t>(at - own.blocks.begin())]);
 }
 
-const Fields kRunColumns = {"repeat",    "seed",   "state",        "tgs_padded", "step_s",     "peak_memory_bytes",
-                            "startup_s", "wall_s", "began",        "ended",      "run",        "folder",
-                            "reason",    "counts", "load_average", "others_cpu", "stolen_cpu", "clock_mhz",
-                            "slot",      "cores",  "beside"};
+const Fields kRunColumns = {"repeat",
+                            "seed",
+                            "state",
+                            "tgs_padded",
+                            "step_s",
+                            "peak_memory_bytes",
+                            "tensor_memory_bytes",
+                            "startup_s",
+                            "wall_s",
+                            "began",
+                            "ended",
+                            "run",
+                            "folder",
+                            "reason",
+                            "counts",
+                            "load_average",
+                            "others_cpu",
+                            "stolen_cpu",
+                            "clock_mhz",
+                            "slot",
+                            "cores",
+                            "beside"};
 
 std::string beside_text(const RunRecord& run) {
   std::string text;
@@ -135,13 +155,14 @@ Fields run_row(const CellResult& result, const RunRecord& run, bool counts) {
   const bool ok = run.state == State::ok, timed = counts && ok && at != result.blocks.end();
   const double tgs = timed ? result.tgs[static_cast<size_t>(at - result.blocks.begin())] : 0;
   const double tokens = static_cast<double>(result.cell->batch * result.cell->seq_length);
-  const double peak = peak_of(run);
+  const double peak = peak_of(run), tensors = tensors_of(run);
   const Fields fields = {concat(run.block + 1),
                          run.seed ? concat(*run.seed) : "",
                          state_name(run.state),
                          only_if(timed, tgs),
                          only_if(timed, tokens / static_cast<double>(result.cell->world_size) / tgs),
                          ok && peak > 0 ? formatted("%.0f", peak) : "",
+                         ok && tensors > 0 ? formatted("%.0f", tensors) : "",
                          only_if(ok, run.startup_s),
                          exact(run.wall_s),
                          run.began,

@@ -75,5 +75,6 @@ std::string value_text(const Analysis& analysis, double value);  // of what plac
 std::string ranked_by(const Analysis& analysis);                 // "valid_loss", "tokens per rank and second"
 bool varies(const StudyRecord& study, size_t factor);            // cells have several of its levels
 std::string speed_text(double tgs);                              // "12820", "98.37"
+std::string megabytes_text(double bytes);                        // "98.4"; 0: ""
 
 }  // namespace drivetrain::study

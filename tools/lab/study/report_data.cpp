@@ -37,7 +37,8 @@ Value figures_of_cell(const CellResult& r) {
   for (const OutcomeResult& outcome : r.outcomes) list.items().push_back(summary_of_page(outcome.summary));
   list.items().push_back(summary_of_page(r.speed)), list.items().push_back(summary_of_page(r.samples_per_s));
   list.items().push_back(one_value(1e3 * r.step_median, r.ok)),
-      list.items().push_back(one_value(r.peak_bytes / 1e6, r.ok));
+      list.items().push_back(one_value(r.peak_bytes / 1e6, r.ok)),
+      list.items().push_back(one_value(r.tensor_bytes / 1e6, r.ok));
   return list;
 }
 
@@ -104,7 +105,7 @@ std::string page_data(const StudyRecord& study, const Analysis& analysis) {
     figures.items().push_back(std::move(figure));
   };
   for (const Outcome& outcome : analysis.outcomes) add(outcome.name(), outcome.higher);
-  add("TGS", true), add("samples/s", true), add("ms per step", false), add("peak MB", false);
+  add("TGS", true), add("samples/s", true), add("ms per step", false), add("peak MB", false), add("tensors MB", false);
   const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
                                       [](const CellResult& r) { return r.cell->is_reference; });
   const CellRecord& base = *(reference == analysis.cells.end() ? analysis.cells.begin() : reference)->cell;

@@ -93,6 +93,7 @@ Value cell_value(const CellResult& result, const std::vector<Outcome>& outcomes)
   value.set("noise", result.cell->is_noise), value.set("world_size", result.cell->world_size);
   value.set("train_batch_size", result.cell->batch), value.set("seq_length", result.cell->seq_length);
   value.set("planned_bytes", result.cell->planned_bytes), value.set("peak_memory_bytes", result.peak_bytes);
+  value.set("tensor_memory_bytes", result.tensor_bytes);
   value.set("peak_memory", peaks_value(result)), value.set("runs_ok", int64_t{result.ok});
   value.set("tgs_padded_runs", tgs), value.set("tgs_padded", summary_value(result.speed));
   value.set("tgs_real", result.tgs_real), value.set("tgs_loss", result.tgs_loss);
@@ -170,7 +171,8 @@ std::string markdown_text(const StudyRecord& study, const Analysis& analysis) {
   for (const std::string& line : notes_of(study, analysis)) text += "- " + line + "\n";
   text += effects_markdown(study, analysis);
   text += "\n" + repeats_text(study) + " Differences are paired by repeat; p after Holm's correction over all cells. " +
-          "TGS: padded tokens per rank and second. " + rule_text(study.warmup) + "\n";
+          "TGS: padded tokens per rank and second. " + rule_text(study.warmup) +
+          " Peak MB: of the largest rank's process; tensors MB: of it, what the run holds in tensors at most.\n";
   for (const Value::Member& m : study.environment.members())
     text += "- " + m.key + ": " + (m.value.is_string() ? m.value.as_string() : m.value.to_json()) + "\n";
   return printable(text);

@@ -72,13 +72,14 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
                     (r.ok == 0 ? " bad" : "") + "'>";
   row += "<td>" + escaped(label_of(*r.cell, study)) + "</td>";
   if (r.ok == 0) {
-    row += "<td colspan=8>" + escaped(state_text(r)) + "</td></tr>";
+    row += "<td colspan=9>" + escaped(state_text(r)) + "</td></tr>";
   } else {
     row += numeric(concat(r.ok)) + numeric(speed_text(r.speed.mean));
     row += numeric(
         r.speed.confidence ? speed_text(r.speed.confidence->low) + " to " + speed_text(r.speed.confidence->high) : "");
     row += numeric(r.speed.cv ? formatted("%.1f %%", 100 * *r.speed.cv) : "") + difference(r);
-    row += numeric(formatted("%.4g", 1e3 * r.step_s.median)) + numeric(formatted("%.1f", r.peak_bytes / 1e6));
+    row += numeric(formatted("%.4g", 1e3 * r.step_s.median)) + numeric(formatted("%.1f", r.peak_bytes / 1e6)) +
+           numeric(megabytes_text(r.tensor_bytes));
     const std::string loss = r.gate == Gate::failed ? formatted("<span class=failed>differs: %.2g at step %lld</span>",
                                                                 r.loss_difference, static_cast<long long>(r.loss_step))
                              : r.gate == Gate::passed ? formatted("as the reference's (%.1g)", r.loss_difference)
@@ -86,7 +87,7 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
                                                               : "not compared";
     row += "<td>" + loss + (r.never_steady ? "; never steady" : "") + "</td></tr>";
   }
-  return row + "\n<tr class=how><td colspan=9><code>" + escaped(r.cell->reproduce) + "</code></td></tr></tbody>\n";
+  return row + "\n<tr class=how><td colspan=10><code>" + escaped(r.cell->reproduce) + "</code></td></tr></tbody>\n";
 }
 
 // "12.3 +- 0.4", as tables of measured speeds have it; of one run without a deviation.
@@ -236,7 +237,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
           begin_table(
               "<th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % interval</th><th "
               "class=n>variation</th>"
-              "<th>speed against the reference</th><th class=n>ms per step</th><th class=n>peak MB</th><th>loss</th>") +
+              "<th>speed against the reference</th><th class=n>ms per step</th><th class=n>peak MB</th><th "
+              "class=n>tensors MB</th><th>loss</th>") +
           "\n";
   for (const CellResult& r : analysis.cells) page += cell_rows(r, study);
   std::string figures;

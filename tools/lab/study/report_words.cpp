@@ -244,6 +244,8 @@ std::string percent(double change) { return formatted("%+.1f %%", 100 * change);
 
 std::string speed_text(double tgs) { return formatted(tgs < 1000 ? "%.4g" : "%.0f", tgs); }
 
+std::string megabytes_text(double bytes) { return bytes > 0 ? formatted("%.1f", bytes / 1e6) : ""; }
+
 bool is_all_levels(const CellRecord& cell) {
   std::string by_levels;
   for (const auto& [factor, level] : cell.levels) by_levels += (by_levels.empty() ? "" : ",") + factor + "=" + level;

@@ -25,10 +25,6 @@ std::string latex_escaped(const std::string& text) {
   return result;
 }
 
-std::string megabytes_text(const CellResult& r) {
-  return r.peak_bytes > 0 ? formatted("%.1f", r.peak_bytes / 1e6) : "";
-}
-
 void add_ranked_figures(const CellResult& r, const Analysis& analysis, Columns& row) {
   const Summary& summary = r.summary();
   const Comparison& c = r.compared();
@@ -45,7 +41,7 @@ void add_ranked_figures(const CellResult& r, const Analysis& analysis, Columns& 
   for (size_t i = 1; i < r.outcomes.size(); ++i)
     row.push_back(r.outcomes[i].values.empty() ? "" : formatted("%.5g", r.outcomes[i].summary.mean));
   if (!analysis.outcomes.empty()) row.push_back(speed_text(r.speed.mean));
-  row.push_back(megabytes_text(r));
+  row.push_back(megabytes_text(r.peak_bytes)), row.push_back(megabytes_text(r.tensor_bytes));
 }
 
 }  // namespace
@@ -65,7 +61,7 @@ Table ranking_table(const StudyRecord& study, const Analysis& analysis) {
     table.head.push_back(*name ? name : analysis.outcomes.empty() ? "TGS" : analysis.outcomes.front().name());
   for (size_t i = 1; i < analysis.outcomes.size(); ++i) table.head.push_back(analysis.outcomes[i].name());
   if (!analysis.outcomes.empty()) table.head.push_back("TGS");
-  table.head.push_back("peak MB");
+  table.head.push_back("peak MB"), table.head.push_back("tensors MB");
   const auto begin_row = [&](const CellResult& r, const std::string& place) {
     table.ids.push_back(r.cell->id);
     Columns row = {place};
