@@ -268,6 +268,7 @@ Value family_options(const Family& family, std::optional<int64_t> hidden_size) {
       if (key.absent && !key.absent->is_null() && !is_of_training(option) && !is_size(option))
         options.set(option, to_ours(key, *key.absent));
   if (family.rope) options.set("rotary_base", family.rope->theta);
+  if (family.rope && family.rope->local_base) options.set("rotary_local_base", *family.rope->local_base);
   if (family.rope && family.rope->percent) options.set("rotary_percent", *family.rope->percent);
   return options;
 }

@@ -120,6 +120,29 @@ TEST_P(GptFamily, is_made_by_name_and_sizes) {
   EXPECT_EQ(model->weight_rules("hf").config, gpt::write_config(*read.family, read.shape, Value()));
 }
 
+// Whatever the family leaves open, the folder says what the model computed with.
+TEST_P(GptFamily, from_a_name_and_sizes_alone_is_written_as_what_it_is) {
+  const gpt::FolderConfig read = gpt::read_folder(folder_, nullptr).value();
+  Value options = Value::object();
+  options.set("family", read.family->model_type);
+  const Value facts = gpt::facts_of(read.shape);
+  for (const char* size : {"num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
+                           "ffn_hidden_size", "vocab_size", "max_position_embeddings", "sliding_window", "num_experts",
+                           "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"})
+    if (const Value* const there = facts.find(size); there && !there->is_null()) options.set(size, *there);
+  for (const char* size : {"hidden_size", "kv_channels"})  // so that a quarter of a head is even
+    options.set(size, 4 * options.find(size)->as_int());
+  const Host host;
+  const Value written = make_plugin_from<Model>(host, "gpt", options)->weight_rules("hf").config;
+  const gpt::FolderConfig again = gpt::parse_config(written, "written");
+  EXPECT_EQ(gpt::write_config(*read.family, again.shape, Value()).to_json(), written.to_json());
+  const Value of_family = gpt::family_options(*read.family, read.shape.hidden), now = gpt::facts_of(again.shape);
+  for (const char* option : {"rotary_base", "rotary_local_base", "rotary_percent"})
+    if (const Value* const wanted = of_family.find(option); wanted && again.shape.rotary) {
+      EXPECT_EQ(*now.find(option), *wanted) << option;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GptFamily, ::testing::ValuesIn(kNames), [](const auto& info) { return info.param; });
 
 TEST(GptFamilies, of_the_table_all_have_a_model_here) {

@@ -140,7 +140,7 @@ void write_rope(const Family& family, const Shape& s, Value& c) {
   add("rope_parameters", parameters(rule, s));
   add("rope_theta", s.scaling.base), add(rule.theta_key, s.scaling.base), add("rope_scaling", old_scaling(s.scaling));
   if (rule.percent) add(rule.percent_key.empty() ? "partial_rotary_factor" : rule.percent_key, s.rotary_percent);
-  if (rule.local_base) add("rope_local_base_freq", s.local_base.value_or(*rule.local_base));
+  if (rule.local_base) add("rope_local_base_freq", s.local_base.value_or(s.scaling.base));
   if (s.scaling.type == "longrope") add("original_max_position_embeddings", s.scaling.original_positions);
 }
 

@@ -118,8 +118,10 @@ TableBuilder<Options> option_table() {
                  "how rope is stretched, as config.json has it: {rope_type: linear, llama3, yarn or longrope, and what "
                  "this "
                  "type needs}; default: not")
-          .field("rotary_local_base", &O::rotary_local_base,
-                 "rope's base in layers with a window, where it is not stretched (Gemma 3); default: as in all layers")
+          .field(
+              "rotary_local_base", &O::rotary_local_base,
+              "rope's base in layers with a window, where it is not stretched; default: as in all layers, of Gemma 3 "
+              "10000")
           .alias("rope_local_base_freq")
           .range(1, 1e12)
           .field("rotary_layers", &O::rotary_layers,

@@ -47,7 +47,7 @@ void check_rotary(const Shape& s, ShapeProblems& wrong) {
               ", but position_embedding_type rope turns pairs: make it even");
   else if (dim < 2 || dim % 2 != 0)
     wrong.add("rotary_percent ", s.rotary_percent, " of the head dimension (kv_channels) ", s.head_dim, " is ", dim,
-              ", but position_embedding_type rope turns pairs: make it even");
+              ", but position_embedding_type rope turns pairs: make it even, and at least 2");
   for (const auto* list : {&s.scaling.short_factor, &s.scaling.long_factor})
     if (s.scaling.type == "longrope" && list->size() != size_t(dim / 2))
       wrong.add("rope_scaling has ", list->size(), " factors of longrope, but ", dim / 2, " pairs turn");
