@@ -12,6 +12,7 @@
 
 #include "base/rank_variables.h"
 #include "config_files/places.h"
+#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
@@ -69,7 +70,7 @@ void open_device_of(const TrainRequest& request, Problems& problems) {
 }  // namespace
 
 void plan_with_threads(const RunSettings& settings, const RankEnvironment& env) {
-  at::set_num_threads(static_cast<int>(threads_of_rank(settings, env)));
+  set_math_threads(threads_of_rank(settings, env));
 }
 
 void ignore_write_signals() {

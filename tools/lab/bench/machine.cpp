@@ -10,6 +10,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "contract/device_runtime.h"
+#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "shared/commands.h"
@@ -110,8 +111,7 @@ at::Device open_bench_device(const BenchArguments& arguments) {
   const std::string name = arguments.text("--device");
   open_device(name);
   use_device(name, 0, 1);
-  at::set_num_threads(
-      static_cast<int>(arguments.whole("--threads", std::max(1u, std::thread::hardware_concurrency()))));
+  set_math_threads(arguments.whole("--threads", std::max(1u, std::thread::hardware_concurrency())));
   return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
 }
 

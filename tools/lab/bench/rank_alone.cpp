@@ -1,11 +1,11 @@
 #include "bench/rank_alone.h"
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "bench/machine.h"
+#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
 #include "rendezvous/gather_values.h"
@@ -47,7 +47,7 @@ void RankAlone::open(const BenchArguments& arguments) {
   store_ = make_store(env_, kPatience, [this](const std::string& line) { log_->warning(line); });
   if (!env_.local_known) find_local_ranks(*store_, env_, kPatience);
   use_device(device_name_, env_.local_rank, env_.local_size);
-  at::set_num_threads(static_cast<int>(arguments.whole("--threads", cores_of_rank(env_))));
+  set_math_threads(arguments.whole("--threads", cores_of_rank(env_)));
 }
 
 void RankAlone::meet(const Value& facts) {
