@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -92,6 +93,41 @@ class Training(HostsTest):
                 self.assertEqual((ended.out + ended.err).count(f"{self.work}/{files}"), 1, ended.text)
                 self.assertEqual([file.name for file in run.rglob("*")], ["config.json"])
                 self.expect_nothing_left()
+
+    def test_a_study_side_by_side_on_two_hosts(self):
+        """Each run on a slot's host, with the losses that the same seed has on the other one."""
+        (self.work / "bin").mkdir()
+        ssh = self.work / "bin/ssh"  # a study's launches take ssh as the user has configured it
+        ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/ssh_config "$@"\n')
+        ssh.chmod(0o755)
+        for host in "bc":
+            (self.work / f"hosts-{host}").write_text(f"{host} slots=2\n")
+        study = {"base": {**CONFIG, "gradient_accumulation_steps": 1, "communicator": {"type": "tcp"},
+                          "checkpoint_policy": False, "save_final": False}, "repeats": 2,
+                 "noise_cell": False, "gate": False, "outcome": {"metric": "loss", "better": "lower"}, "seed_per_repeat": True,
+                 "factors": {"zero_optimization.stage": [0, 3]}, "output_dir": "study",
+                 "dispatch": {"slots": [{"hosts": "hosts-b"}, {"hosts": "hosts-c"}]}}
+        del study["base"]["output_dir"]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "SSH"))}
+        environment |= {"HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1", "PATH": f"{ssh.parent}:{environment['PATH']}"}
+
+        def run(changes, code=0):
+            (self.work / "study.json").write_text(json.dumps({**study, **changes}))
+            ended = Ended(self.hosts["a"].start("env", "-C", self.work, PROGRAM, "study", "study.json", stdout=subprocess.PIPE,
+                                                stderr=subprocess.PIPE, env=environment))
+            self.expect(ended, code)
+            return ended
+
+        self.assertIn("slot 1: hosts b; slot 2: hosts c", run({}).out)
+        events = [json.loads(line) for line in (self.work / "study/ledger.jsonl").read_text().splitlines()]
+        ends = [event for event in events if event["event"] == "end"]
+        self.assertEqual([end["state"] for end in ends], ["ok"] * 4, ends)
+        self.assertEqual({(end["slot"], end["hosts"]) for end in ends}, {(1, "b"), (2, "c")})
+        self.assertEqual({event["world_size"] for event in events if event["event"] == "cell"}, {2})
+        self.assertEqual(len({(end["block"], tuple(end["loss"])) for end in ends}), 2, "ZeRO changes no loss")
+        self.assertIn("speeds are those of several hosts", (self.work / "study/report.md").read_text())
+        self.assertIn('"world_size" is 4, and hosts-b has 2 slots', run({"world_size": 4, "output_dir": "other"}, code=2).err)
+        self.expect_nothing_left()
 
     def lose(self, name, lose, *options):
         """The final weights of a run that loses something after its second checkpoint."""

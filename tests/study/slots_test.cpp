@@ -9,6 +9,8 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
+
 #include "planted_study.h"
 #include "study/report.h"
 #include "study/study_rules.h"
@@ -97,6 +99,44 @@ TEST(Slots, what_cannot_be_is_one_message) {
   expect(R"({"dispatch": {"slots": [{"cores": "0", "gpus": "1"}]}})", "a slot has no key \"gpus\"");
 }
 
+// Hostfiles of the test.
+class HostSlots : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_.path() + "/" + name) << text;
+    return folder_.path() + "/" + name;
+  }
+  // The refusal of these hostfiles as slots.
+  std::string refusal(const std::string& one, const std::string& other) const {
+    return refusal_of(json(write("one", one), write("other", other)));
+  }
+  static std::string json(const std::string& one, const std::string& other) {
+    return R"({"dispatch": {"slots": [{"hosts": ")" + one + R"("}, {"hosts": ")" + other + "\"}]}}";
+  }
+
+  const test::TempFolder folder_;
+};
+
+TEST_F(HostSlots, are_hostfiles_of_one_size_that_share_no_host) {
+  const Machine machine(kTwoNodes);
+  const std::string one = write("one", "a slots=2\nb slots=2\n"), other = write("other", "c slots=2\nd slots=2\n");
+  const auto slots = slots_of(study_with(json(one, other)), machine.get(), {});
+  ASSERT_EQ(slots.size(), 2u);
+  EXPECT_EQ(slots[1].hosts, other);
+  EXPECT_EQ(slots[1].place(), "hosts c, d");
+  EXPECT_TRUE(slots[1].cpus.empty());
+  EXPECT_EQ(ranks_of_hostfile(other), 4);
+  const auto expect = [](const std::string& refusal, const std::string& part) {
+    EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
+  };
+  expect(refusal("a slots=2\n", "b slots=2\nA slots=2\n"), "the host A");
+  expect(refusal("a slots=2\n", "b slots=1\n"), "has 1 ranks on its host");
+  expect(refusal("a slots=2\n", "b slots=2\nb slots=2\n"), "\"hosts\": ");
+  expect(refusal_of(json(one, folder_.path() + "/none")), "/none");
+  expect(refusal_of(R"({"dispatch": {"slots": [{"hosts": "a", "cores": "0"}]}})"), "{\"hosts\": HOSTFILE}");
+  expect(refusal_of(R"({"dispatch": {"slots": [{"cores": "0"}, {"hosts": "a"}]}})"), "all of them are hosts");
+}
+
 TEST(Slots, of_slurm_are_tasks_with_options_that_the_study_does_not_say_itself) {
   const Dispatch plain = study_with(R"({"dispatch": {"slurm": {}}})").dispatch;
   EXPECT_TRUE(plain.is_slurm);
@@ -125,7 +165,8 @@ TEST(Slots, what_a_slot_cannot_give_is_refused) {
   std::vector<Cell> cells(1);
   cells[0].id = "the cell";
   std::vector<CellPlan> plans(1);
-  const std::vector<Slot> slots = {{{0}, "0", "0,1"}, {{1}, "1", "2,3"}};
+  const std::vector<Slot> slots = {{.cpus = {0}, .cores = "0", .devices = "0,1"},
+                                   {.cpus = {1}, .cores = "1", .devices = "2,3"}};
   const auto refused = [&](const std::string& part) {
     try {
       check_slots(slots, cells, plans, "study.json");
@@ -142,7 +183,7 @@ TEST(Slots, what_a_slot_cannot_give_is_refused) {
   plans[0].environment = {"CUDA_VISIBLE_DEVICES=1"};
   EXPECT_TRUE(refused("sets CUDA_VISIBLE_DEVICES"));
   plans[0].environment = {}, plans[0].hosts = "hostfile";
-  EXPECT_TRUE(refused("slots are parts of this host"));
+  EXPECT_TRUE(refused("slots say where a run is"));
 }
 
 TEST(Slots, the_report_says_what_ran_beside_what) {
@@ -155,7 +196,7 @@ TEST(Slots, the_report_says_what_ran_beside_what) {
   const Analysis analysis = analysis_of(study);
   EXPECT_NE(slots_text(study).find("slot 1: cores 0-3; slot 2: cores 4-7"), std::string::npos) << slots_text(study);
   EXPECT_NE(slots_html(study).find("a 0, b 1; a 1, b 0 (2 times)"), std::string::npos) << slots_html(study);
-  EXPECT_NE(runs_csv(study, analysis).find("1,0-3,\"a=1,b=0 repeat 1; a=0,b=1 repeat 1\""), std::string::npos);
+  EXPECT_NE(runs_csv(study, analysis).find("1,0-3,,\"a=1,b=0 repeat 1; a=0,b=1 repeat 1\""), std::string::npos);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <drivetrain/error.h>
 
 #include "base/printable.h"
+#include "study/slots.h"
 
 namespace drivetrain::study {
 namespace {
@@ -84,6 +85,17 @@ std::string Planner::place_of(const Cell& cell, const std::string& key) const {
   return concat("row ", shown(cell.id));
 }
 
+// On hosts a run has as many ranks as these have slots.
+void Planner::set_ranks(CellPlan& plan) const {
+  if (plan.hosts.empty() && study_.dispatch.is_of_hosts()) plan.hosts = study_.dispatch.listed.front().hosts;
+  const int64_t ranks = plan.hosts.empty() ? std::max<int64_t>(plan.world_size, 1) : ranks_of_hostfile(plan.hosts);
+  if (!plan.hosts.empty() && plan.world_size > 0 && plan.world_size != ranks)
+    throw fail(ErrorCode::config, study_.path, ": \"world_size\" is ", plan.world_size, ", and ", shown(plan.hosts),
+               " has ", ranks, ranks == 1 ? " slot" : " slots",
+               "\n   a run on hosts has a rank for each slot: leave \"world_size\" out, or change the hostfile");
+  plan.world_size = ranks;
+}
+
 CellPlan Planner::launch_of(const Cell& cell) const {
   CellPlan plan;
   plan.world_size = study_.world_size, plan.hosts = study_.hosts, plan.environment = study_.environment;
@@ -101,6 +113,7 @@ CellPlan Planner::launch_of(const Cell& cell) const {
   };
   for (const Change& change : study_.set) add(change, "\"set\"");
   for (const Change& change : cell.changes) add(change, place_of(cell, change.key));
+  set_ranks(plan);
   return plan;
 }
 

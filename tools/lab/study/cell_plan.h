@@ -44,6 +44,7 @@ class Planner {
   void plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const;
   std::string place_of(const Cell& cell, const std::string& key) const;
   CellPlan launch_of(const Cell& cell) const;
+  void set_ranks(CellPlan& plan) const;
   void keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const;
   void ask(CellPlan& plan) const;
   void check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const;

@@ -74,7 +74,9 @@ CellProcess::CellProcess(const CellRun& run)
       metrics_(std::make_unique<MetricsWatch>(run.folder + "/run/metrics.jsonl", run.meter)),
       load_(getpid()) {
   ProcessStart start;
-  start.command = launch_command(*run.plan, run.program, run.base, run.folder + "/run");
+  CellPlan plan = *run.plan;
+  if (!run.hosts.empty()) plan.hosts = run.hosts;
+  start.command = launch_command(plan, run.program, run.base, run.folder + "/run");
   if (run.seed) start.command.insert(start.command.end(), {"--set", concat("seed=", *run.seed)});
   start.environment = run.plan->environment, start.output = run.folder + "/console.txt";
   start.environment.insert(start.environment.end(), run.environment.begin(), run.environment.end());

@@ -25,6 +25,7 @@ struct CellRun {
   EnergyMeter* meter = nullptr;               // null: no energy is measured
   std::vector<int> cpus = {};                 // of its slot; empty: all
   std::vector<std::string> environment = {};  // NAME=VALUE beside the plan's
+  std::string hosts = {};                     // the hostfile of its slot; "": the plan's
 };
 
 struct CellEnd {

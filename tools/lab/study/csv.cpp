@@ -139,6 +139,7 @@ const Fields kRunColumns = {"repeat",
                             "clock_mhz",
                             "slot",
                             "cores",
+                            "hosts",
                             "beside"};
 
 std::string beside_text(const RunRecord& run) {
@@ -177,6 +178,7 @@ Fields run_row(const CellResult& result, const RunRecord& run, bool counts) {
                          run.load ? exact(run.load->clock_mhz) : "",
                          run.slot > 0 ? concat(run.slot) : "",
                          run.cores,
+                         run.hosts,
                          beside_text(run)};
   row.insert(row.end(), fields.begin(), fields.end());
   for (const OutcomeResult& own : result.outcomes) row.push_back(counts ? outcome_of_block(own, run) : "");

@@ -112,8 +112,9 @@ void Dispatcher::start(const Turn& turn, size_t slot) {
   auto running = std::make_unique<Running>();
   running->turn = turn, running->line = line_of(turn);
   const Slot& own = all_.slots[slot];
-  if (runs_.size() > 1)
-    running->line.set("slot", static_cast<int64_t>(slot) + 1), running->line.set("cores", own.cores);
+  if (runs_.size() > 1) running->line.set("slot", static_cast<int64_t>(slot) + 1);
+  if (runs_.size() > 1 && own.hosts.empty()) running->line.set("cores", own.cores);
+  if (!own.hosts.empty()) running->line.set("hosts", own.names);
   if (!own.devices.empty()) running->line.set("devices", own.devices);
   const std::string folder = new_folder(turn);
   Value begin = running->line;
@@ -121,7 +122,7 @@ void Dispatcher::start(const Turn& turn, size_t slot) {
   add(begin);
   all_.progress.begin_run(cell_id(turn), turn.block, slot);
   CellRun run = run_of(turn, folder);
-  run.cpus = own.cpus;
+  run.cpus = own.cpus, run.hosts = own.hosts;
   if (meter_.any() && runs_.size() == 1) run.meter = &meter_;  // else it is not one run's energy
   if (!own.devices.empty()) run.environment.push_back("CUDA_VISIBLE_DEVICES=" + own.devices);
   running->process = std::make_unique<CellProcess>(run);

@@ -138,7 +138,7 @@ RunRecord run_of(const Value& line) {
   run.padding = numbers(line, "padding"), run.ended = text(line, "time"), run.end = line;
   run.figures = figures_in(line), run.load = host_load_in(line);
   if (const Value* const seed = line.find("seed")) run.seed = seed->as_int();
-  run.slot = whole(line, "slot"), run.cores = text(line, "cores");
+  run.slot = whole(line, "slot"), run.cores = text(line, "cores"), run.hosts = text(line, "hosts");
   if (const Value* const beside = line.find("beside"))
     for (const Value& other : beside->items())
       run.beside.emplace_back(need(other, "cell").as_string(), need(other, "block").as_int());

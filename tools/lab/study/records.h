@@ -26,7 +26,7 @@ struct RunRecord {
   std::optional<int64_t> seed;                          // where the study gave it one
   std::optional<HostLoad> load;                         // of the host, where it was measured
   int64_t slot = 0;                                     // from 1; 0: it had the host to itself
-  std::string cores;                                    // of its slot
+  std::string cores, hosts;                             // of its slot: one of them, or none
   std::vector<std::pair<std::string, int64_t>> beside;  // cell and block of runs that overlapped with it
 };
 

@@ -52,7 +52,8 @@ Value runs_value(const std::vector<RunRecord>& runs) {
     if (run.slot > 0) {
       Value beside = Value::array();
       for (const auto& [cell, block] : run.beside) beside.items().push_back(concat(cell, " repeat ", block + 1));
-      value.set("slot", run.slot), value.set("cores", run.cores), value.set("beside", std::move(beside));
+      value.set("slot", run.slot), value.set("cores", run.cores), value.set("hosts", run.hosts),
+          value.set("beside", std::move(beside));
     }
     if (run.load) value.set("load", value_of(*run.load));
     list.items().push_back(std::move(value));

@@ -40,17 +40,23 @@ std::string cluster_text(const StudyRecord& study) {
 
 std::string slots_text(const StudyRecord& study) {
   if (const std::string cluster = cluster_text(study); !cluster.empty()) return cluster;
-  std::map<int64_t, std::set<std::string>> cores;  // by slot: a study that goes on may find others
+  std::map<int64_t, std::set<std::string>> places;  // by slot: a study that goes on may find others
+  bool on_hosts = false;
   for (const CellRecord& cell : study.cells)
     for (const RunRecord& run : cell.runs)
-      if (run.slot > 0) cores[run.slot].insert(run.cores);
-  if (cores.empty()) return "";
+      if (run.slot > 0) {
+        on_hosts |= !run.hosts.empty();
+        places[run.slot].insert(run.hosts.empty() ? "cores " + run.cores : "hosts " + run.hosts);
+      }
+  if (places.empty()) return "";
   std::vector<std::string> list;
-  for (const auto& [slot, all] : cores)
-    list.push_back(concat("slot ", slot, ": cores ", join(std::vector<std::string>(all.begin(), all.end()), " or ")));
+  for (const auto& [slot, all] : places)
+    list.push_back(concat("slot ", slot, ": ", join(std::vector<std::string>(all.begin(), all.end()), " or ")));
   return "Runs went side by side (" + join(list, "; ") +
-         "): what cores share, such as the memory's bandwidth, they shared. What ran beside what is in report.html and "
-         "runs.csv.";
+         (on_hosts ? "): speeds are those of several hosts, and compare cells only where the hosts are alike; what the "
+                     "hosts share, such as the network, they shared."
+                   : "): what cores share, such as the memory's bandwidth, they shared.") +
+         " What ran beside what is in report.html and runs.csv.";
 }
 
 std::string slots_html(const StudyRecord& study) {

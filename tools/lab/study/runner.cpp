@@ -159,7 +159,7 @@ class Runner {
   void tell_slots(const std::vector<Slot>& slots) {
     std::vector<std::string> list;
     for (size_t i = 0; i < slots.size(); ++i)
-      list.push_back(concat("slot ", i + 1, ": cores ", slots[i].cores,
+      list.push_back(concat("slot ", i + 1, ": ", slots[i].place(),
                             slots[i].devices.empty() ? "" : ", devices " + slots[i].devices));
     say("runs side by side: " + join(list, "; "));
   }

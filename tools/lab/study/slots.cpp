@@ -16,6 +16,7 @@
 #include "base/printable.h"
 #include "cli/usage_error.h"
 #include "launch/core_binding.h"
+#include "launch/host_list.h"
 #include "launch/meeting.h"
 
 namespace drivetrain::study {
@@ -47,7 +48,7 @@ std::vector<Slot> equal_parts(const StudyFile& study, hwloc_topology* topology,
   for (size_t i = 0; each > 0 && i < count; ++i) near[i] = program::cpus_near_gpus({devices[i * each]}).front();
   std::vector<Slot> slots;
   for (const program::RankCores& part : program::cores_of_ranks(topology, {}, near)) {
-    Slot slot{cpus_of(part), "", ""};
+    Slot slot{.cpus = cpus_of(part)};
     const auto from = devices.begin() + static_cast<std::ptrdiff_t>(slots.size() * each);
     slot.devices = join(std::vector<std::string>(from, from + static_cast<std::ptrdiff_t>(each)), ",");
     slots.push_back(std::move(slot));
@@ -93,6 +94,50 @@ void check_listed(const StudyFile& study, const std::vector<Slot>& slots) {
   }
 }
 
+std::vector<program::Host> hosts_in(const std::string& hostfile) {
+  try {
+    return program::read_hostfile(hostfile);
+  } catch (const UsageError& e) {
+    throw fail(ErrorCode::config, "study: \"hosts\": ", e.what());
+  }
+}
+
+// The numbers of slots of a slot's hosts, in words.
+std::string shape_of(const std::vector<program::Host>& hosts) {
+  std::string text;
+  for (const program::Host& host : hosts) text += (text.empty() ? "" : " + ") + concat(host.slots.size());
+  return text + (hosts.size() > 1 ? " ranks on its hosts" : " ranks on its host");
+}
+
+std::string names_of(const std::vector<program::Host>& hosts) {
+  std::vector<std::string> names;
+  for (const program::Host& host : hosts) names.push_back(host.name);
+  return join(names, ", ");
+}
+
+// Every slot is a hostfile. Runs of two slots never share a host.
+std::vector<Slot> host_slots(const StudyFile& study) {
+  std::vector<Slot> slots;
+  std::vector<std::string> taken;
+  std::string first;
+  for (const Dispatch::Listed& one : study.dispatch.listed) {
+    const std::vector<program::Host> hosts = hosts_in(one.hosts);
+    for (const program::Host& host : hosts)
+      for (const std::string& other : taken)
+        if (program::same_host_name(host.name, other))
+          refuse_slots(study, concat("the host ", shown(host.name), " of ", shown(one.hosts),
+                                     " is in a slot before it\n   slots share no hosts, or they disturb each other"));
+    for (const program::Host& host : hosts) taken.push_back(host.name);
+    const std::string shape = shape_of(hosts);
+    if (first.empty()) first = shape;
+    if (shape != first)
+      refuse_slots(study, concat(shown(one.hosts), " has ", shape, ", ", shown(study.dispatch.listed.front().hosts),
+                                 " ", first, "\n   cells are compared in slots of one size"));
+    slots.push_back({.hosts = one.hosts, .names = names_of(hosts)});
+  }
+  return slots;
+}
+
 // Entries of CUDA_VISIBLE_DEVICES, or else the numbers of the GPUs that NVIDIA's driver has.
 std::vector<std::string> devices_here() {
   std::vector<std::string> list;
@@ -122,9 +167,10 @@ std::string list_text_of(const std::vector<int>& numbers) {
 
 std::vector<Slot> slots_of(const StudyFile& study, hwloc_topology* topology, const std::vector<std::string>& devices) {
   if (study.dispatch.slots <= 1 && study.dispatch.listed.empty()) return {Slot{}};
+  if (study.dispatch.is_of_hosts()) return host_slots(study);
   std::vector<Slot> slots;
   for (const Dispatch::Listed& one : study.dispatch.listed)
-    slots.push_back({listed_cpus(study, topology, one.cores), "", one.devices});
+    slots.push_back({.cpus = listed_cpus(study, topology, one.cores), .devices = one.devices});
   if (slots.empty())
     slots = equal_parts(study, topology, devices);
   else
@@ -141,15 +187,17 @@ std::vector<Slot> slots_here(const StudyFile& study) {
   return slots_of(study, topology, devices_here());
 }
 
+int64_t ranks_of_hostfile(const std::string& hostfile) { return program::ranks_of(hosts_in(hostfile)); }
+
 void check_slots(const std::vector<Slot>& slots, const std::vector<Cell>& cells, const std::vector<CellPlan>& plans,
                  const std::string& path) {
-  if (slots.size() < 2) return;
-  for (size_t i = 0; i < plans.size(); ++i) {
+  const bool has_slots = slots.size() > 1 || !slots.front().hosts.empty();
+  for (size_t i = 0; has_slots && i < plans.size(); ++i) {
     const CellPlan& plan = plans[i];
     const std::string begin = path + ": \"dispatch\": the cell " + shown(cells[i].id);
-    if (!plan.hosts.empty())
+    if (!plan.hosts.empty() && plan.hosts != slots.front().hosts)
       throw fail(ErrorCode::config, begin, " runs on ", shown(plan.hosts),
-                 ", and slots are parts of this host\n   leave out \"dispatch\" or \"hosts\"");
+                 ", and slots say where a run is\n   leave out \"dispatch\" or \"hosts\"");
     const std::string& devices = slots.front().devices;
     if (devices.empty()) continue;
     for (const std::string& variable : plan.environment)

@@ -1,4 +1,4 @@
-// Slots: parts of this host in which runs of a study go side by side, each with cores and GPUs of its own.
+// Slots, in which runs of a study go side by side: parts of this host, each with cores and GPUs of its own, or hosts.
 #pragma once
 
 #include <string>
@@ -13,19 +13,26 @@ namespace drivetrain::study {
 
 // What runs of a slot get beside their cell's own.
 struct Slot {
-  std::vector<int> cpus;  // numbers of the kernel; empty: all
-  std::string cores;      // the same in words, "0-3"
-  std::string devices;    // CUDA_VISIBLE_DEVICES; "": as it is
+  std::vector<int> cpus = {};  // numbers of the kernel; empty: all
+  std::string cores = {};      // the same in words, "0-3"
+  std::string devices = {};    // CUDA_VISIBLE_DEVICES; "": as it is
+  std::string hosts = {};      // its hostfile; "": it is of this host
+  std::string names = {};      // of these hosts, "a, b"
+
+  std::string place() const { return hosts.empty() ? "cores " + cores : "hosts " + names; }
 };
 
 // The slots that "dispatch" asks for, all of one size; one of everything where it asks for none. `devices`: GPUs that
-// this host shows. Throws Error(config) where there are too few cores, or where slots share some.
+// this host shows. Throws Error(config) where there are too few cores, or where slots share some, or a host.
 std::vector<Slot> slots_of(const StudyFile& study, hwloc_topology* topology, const std::vector<std::string>& devices);
 // Of this host.
 std::vector<Slot> slots_here(const StudyFile& study);
 
-// What a slot cannot give: other hosts, more GPUs than it has, devices that a cell chooses itself. Throws
-// Error(config).
+// Ranks of a hostfile: all its slots. Throws Error(config).
+int64_t ranks_of_hostfile(const std::string& hostfile);
+
+// What a slot cannot give: other hosts or numbers of ranks, more GPUs than it has, devices that a cell chooses itself.
+// Throws Error(config).
 void check_slots(const std::vector<Slot>& slots, const std::vector<Cell>& cells, const std::vector<CellPlan>& plans,
                  const std::string& path);
 

@@ -245,7 +245,7 @@ StudyFile read_study(const std::string& path) {
   file.repeats = repeats_of(study);
   read_rules(study, file);
   read_seeds(study, file);
-  file.world_size = whole(study, "world_size", 1, 1, 1 << 20);
+  file.world_size = whole(study, "world_size", 0, 1, 1 << 20);
   file.memory_limit = whole(study, "memory_limit_bytes", 0, 1 << 20, int64_t{1} << 52);
   file.budget_s = real(study, "budget_s", 0);
   file.timeout_s = real(study, "timeout_s", file.timeout_s);

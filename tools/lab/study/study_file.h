@@ -69,13 +69,16 @@ struct Slurm {
   int64_t at_once = 0;  // tasks at a time; 0: as many as SLURM starts
 };
 
-// Runs side by side on this host: so many slots of equal size, or those that are listed; or on the hosts of a cluster.
+// Runs side by side: on this host, in so many slots of equal size or in those that are listed; on hosts that are
+// listed; or on the hosts of a cluster.
 struct Dispatch {
   struct Listed {
     std::string cores, devices;  // "0-3"; "0,1" or ""
+    std::string hosts;           // a hostfile, and neither of these
   };
   int64_t slots = 1;
   std::vector<Listed> listed;
+  bool is_of_hosts() const { return !listed.empty() && !listed.front().hosts.empty(); }
   bool is_slurm = false;
   Slurm slurm;
 };
@@ -105,9 +108,9 @@ struct StudyFile {
   double budget_s = 0;  // 0: none
   uint64_t seed = 1;
   Keep keep = Keep::nothing;
-  double timeout_s = 600;  // of one cell
-  int64_t world_size = 1;
-  std::string hosts;
+  double timeout_s = 600;                // of one cell
+  int64_t world_size = 0;                // 0: the slots of `hosts`, or 1
+  std::string hosts;                     // a hostfile, of which all slots are used
   std::vector<std::string> environment;  // NAME=VALUE
   std::string output_dir;
   double gate = 1e-3;             // largest relative difference of a loss; 0: losses are not compared

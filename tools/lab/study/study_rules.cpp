@@ -82,14 +82,15 @@ Dispatch slurm_of(const Value& value) {
 Dispatch dispatch_of(const Value& value) {
   const auto refuse = [](const Value& at) {
     throw wrong(at, concat("\"dispatch\" is {\"slots\": N}, or {\"slots\": [{\"cores\": \"0-3\", \"devices\": \"0\"}, "
-                           "...]}, or {\"slurm\": {...}}, found ",
+                           "...]}, or {\"slots\": [{\"hosts\": HOSTFILE}, ...]}, or {\"slurm\": {...}}, found ",
                            shown_value(at)));
   };
   if (!value.is_object()) refuse(value);
   check_own_keys(value, "\"dispatch\"", {"slots", "slurm"});
   if (const Value* const slurm = value.find("slurm")) {
     if (value.find("slots"))
-      throw wrong(value, "\"slots\" are parts of this host, and \"slurm\" takes others\n   leave one of them out");
+      throw wrong(value,
+                  "\"slots\" are places that are named here, and \"slurm\" takes others\n   leave one of them out");
     return slurm_of(*slurm);
   }
   const Value* const slots = value.find("slots");
@@ -98,9 +99,15 @@ Dispatch dispatch_of(const Value& value) {
   if (slots->is_array()) {
     for (const Value& slot : slots->items()) {
       if (!slot.is_object()) refuse(slot);
-      check_own_keys(slot, "a slot", {"cores", "devices"});
-      if (!slot.find("cores")) throw wrong(slot, "a slot that is listed needs \"cores\", such as \"0-3\"");
-      dispatch.listed.push_back({text_in(slot, "cores"), text_in(slot, "devices")});
+      check_own_keys(slot, "a slot", {"cores", "devices", "hosts"});
+      const bool has_cores = slot.find("cores") != nullptr, has_hosts = slot.find("hosts") != nullptr;
+      if (has_cores == has_hosts || (has_hosts && slot.find("devices")))
+        throw wrong(slot,
+                    "a slot that is listed is {\"cores\": \"0-3\"} of this host, with \"devices\" or without, or "
+                    "{\"hosts\": HOSTFILE}");
+      if (!dispatch.listed.empty() && has_hosts == dispatch.listed.front().hosts.empty())
+        throw wrong(slot, "slots are all parts of this host, or all of them are hosts");
+      dispatch.listed.push_back({text_in(slot, "cores"), text_in(slot, "devices"), text_in(slot, "hosts")});
     }
     if (dispatch.listed.empty()) refuse(*slots);
     dispatch.slots = static_cast<int64_t>(dispatch.listed.size());
