@@ -58,6 +58,36 @@ TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
   EXPECT_NE(planned.lines()[1].find("take 360 s"), std::string::npos) << planned.lines()[1];
 }
 
+TEST(Limits, an_outcome_beyond_the_last_step_is_told_before_any_run) {
+  Planned planned;
+  planned.study.path = "study.json", planned.study.timeout_s = 60;
+  planned.add("reference", 1e8, 0), planned.add("short", 1e8, 0);
+  const std::string batch = R"({"batch": {"train_batch_size": 4}, "data": {"seq_length": 16}, "run": {"train_steps": )";
+  planned.plans[0].plan = parse_json(batch + "100}}", "plan"),
+  planned.plans[1].plan = parse_json(batch + "50}}", "plan");
+  const auto refusal = [&](const std::string& outcome) -> std::string {
+    planned.study.outcomes = outcomes_of(parse_json(outcome, "outcome"));
+    try {
+      check_reach(planned.study, planned.plans);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::config);
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* within :
+       {R"("loss")", R"({"metric": "loss", "at": {"step": 100}})", R"({"metric": "loss", "at": {"tokens": 6400}})",
+        R"({"metric": "loss", "at": "equal_tokens"})"})
+    EXPECT_EQ(refusal(within), "");
+  EXPECT_NE(refusal(R"({"metric": "loss", "at": {"step": 101}})").find("its run has 100 steps"), std::string::npos);
+  EXPECT_NE(refusal(R"(["loss", {"metric": "loss", "at": {"tokens": 6401}}])").find("has 6400 tokens at most"),
+            std::string::npos);
+  refusal(R"({"metric": "loss", "at": {"step": 51}})");
+  ASSERT_EQ(planned.lines().size(), 1u);
+  EXPECT_NE(planned.lines()[0].find("short will not have an outcome by its plan"), std::string::npos);
+  EXPECT_NE(planned.lines()[0].find("its run has 50 steps"), std::string::npos);
+}
+
 // No GPU is needed to find out what the driver's library says of one.
 TEST(Limits, a_rank_on_a_gpu_has_that_gpus_memory) {
   unsetenv("CUDA_VISIBLE_DEVICES");

@@ -38,6 +38,18 @@ std::string memory_verdict(const StudyFile& study, const CellPlan& plan, const H
   return "";
 }
 
+// Why a run of the cell has no such outcome: it ends before; "": it may have it.
+std::string out_of_reach(const Outcome& outcome, const CellPlan& plan) {
+  const auto steps = static_cast<double>(plan.steps());
+  const double tokens = steps * static_cast<double>(plan.batch("train_batch_size") * plan.seq_length());
+  if (outcome.at == Outcome::At::step && steps > 0 && outcome.point > steps)
+    return concat("\"outcome\" is ", shown(outcome.name()), ", and its run has ", plan.steps(), " steps");
+  if (outcome.at == Outcome::At::tokens && tokens > 0 && outcome.point > tokens)
+    return concat("\"outcome\" is ", shown(outcome.name()), ", and its run has ", static_cast<int64_t>(tokens),
+                  " tokens at most");
+  return "";
+}
+
 double run_seconds(const CellPlan& plan) { return plan.step_s * static_cast<double>(plan.steps()); }
 
 // CUDA_VISIBLE_DEVICES as numbers; nothing where it is not set, or names GPUs in another way.
@@ -94,7 +106,16 @@ ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const Hos
   if (run_seconds(plan) > study.timeout_s)
     end.too_slow = concat("its steps alone are planned to ", formatted("take %.4g s", run_seconds(plan)),
                           ", \"timeout_s\" is ", study.timeout_s, " s");
+  for (const Outcome& outcome : study.outcomes)
+    if (end.too_short.empty()) end.too_short = out_of_reach(outcome, plan);
   return end;
+}
+
+void check_reach(const StudyFile& study, const std::vector<CellPlan>& plans) {
+  for (const Outcome& outcome : study.outcomes)
+    if (const std::string why = out_of_reach(outcome, plans.front()); !why.empty())
+      throw fail(ErrorCode::config, study.path, ": of the reference cell ", why,
+                 "\n   choose an earlier point, or raise \"train_steps\"");
 }
 
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
@@ -110,6 +131,8 @@ std::vector<std::string> expected_failures(const StudyFile& study, const std::ve
       lines.push_back(concat(cells[i].id, " will be out of memory by its plan: ", end.too_large));
     if (!end.too_slow.empty())
       lines.push_back(concat(cells[i].id, " will not end in time by its plan: ", end.too_slow));
+    if (!end.too_short.empty())
+      lines.push_back(concat(cells[i].id, " will not have an outcome by its plan: ", end.too_short));
   }
   all_s /= static_cast<double>(study.dispatch.slots);
   if (study.budget_s > 0 && all_s > study.budget_s)

@@ -13,9 +13,10 @@ std::string megabytes(double bytes) { return formatted("%.1f MB", bytes / 1e6); 
 
 std::string verdict(const CellPlan& plan, const ExpectedEnd& end) {
   if (!plan.refusal.empty()) return "refused: " + first_line(plan.refusal);
-  return concat(end.too_large.empty() ? "" : "TOO LARGE, ", end.too_slow.empty() ? "" : "TOO SLOW, ", "batch ",
-                plan.batch("train_batch_size"), " = ", plan.batch("micro_batch_size"), " x ",
-                plan.batch("accumulation"), " x ", plan.plan.find("batch")->find("ranks")->as_int());
+  return concat(end.too_large.empty() ? "" : "TOO LARGE, ", end.too_slow.empty() ? "" : "TOO SLOW, ",
+                end.too_short.empty() ? "" : "TOO SHORT, ", "batch ", plan.batch("train_batch_size"), " = ",
+                plan.batch("micro_batch_size"), " x ", plan.batch("accumulation"), " x ",
+                plan.plan.find("batch")->find("ranks")->as_int());
 }
 
 size_t runs_of(const StudyFile& study, const std::vector<CellPlan>& plans) {
@@ -93,10 +94,12 @@ std::string plan_json(const StudyFile& study, const Design& design, const std::v
     cell.set("verdict", !plans[i].refusal.empty() ? "refused"
                         : !end.too_large.empty()  ? "too large"
                         : !end.too_slow.empty()   ? "too slow"
+                        : !end.too_short.empty()  ? "too short"
                                                   : "accepted");
     cell.set("reason", !plans[i].refusal.empty() ? plans[i].refusal
-                       : end.too_large.empty()   ? end.too_slow
-                                                 : end.too_large);
+                       : !end.too_large.empty()  ? end.too_large
+                       : !end.too_slow.empty()   ? end.too_slow
+                                                 : end.too_short);
     cell.set("planned_bytes", plans[i].planned_bytes());
     cell.set("planned_step_s", plans[i].step_s > 0 ? Value(plans[i].step_s) : Value());
     cell.set("no_planned_time", plans[i].no_time);

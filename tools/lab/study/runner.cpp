@@ -49,6 +49,7 @@ class Runner {
     plans_ = Planner(study_, questions, base_).plan(design_.cells);
     check_slots(slots_here(study_), design_.cells, plans_, study_.path);
     check_slurm(study_, design_.cells, plans_);
+    check_reach(study_, plans_);
     const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
     if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
     if (!request_.json) tell_limits();
@@ -142,6 +143,7 @@ class Runner {
     check_known_cells(lines_, design_.cells, plans_, study_.path);
     check_slots(slots_, design_.cells, plans_, study_.path);
     check_slurm(study_, design_.cells, plans_);
+    check_reach(study_, plans_);
     tell_limits();
     std::vector<Value> news;
     for (size_t i = 0; i < plans_.size(); ++i)
