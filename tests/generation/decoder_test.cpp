@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <filesystem>
@@ -130,6 +131,37 @@ TEST(Decoder, a_text_beyond_the_positions_sees_the_last_of_them_and_says_so_once
   }
   ASSERT_EQ(log.warnings.size(), 1u);
   EXPECT_NE(log.warnings[0].find("64 positions"), std::string::npos) << log.warnings[0];
+}
+
+// A text beside one that is too long, or becomes so, or has ended: to the bit what it is alone, in 16 bits too.
+TEST(Decoder, a_text_stays_in_the_cache_beside_one_beyond_the_positions) {
+  Inference model(golden_model("llama_tiny"), 1, built_plugins(), quiet(), {"cpu", "bf16", ""});
+  LinesLog log;
+  Decoder decoder(model, log);
+  const auto logits_of_first = [&](std::vector<Text> texts, size_t ends) {
+    Tensors logits;
+    decoder.begin(texts, 12);
+    for (size_t i = 0; i < 12; ++i) {
+      const at::Tensor all = decoder.logits();
+      EXPECT_EQ(all.size(0), static_cast<int64_t>(decoder.growing().size()));
+      logits.push_back(all[0].clone());
+      std::vector<std::optional<int64_t>> next;
+      for (size_t b = 0; b < decoder.growing().size(); ++b) {
+        const bool last = decoder.growing()[b] == 1 && i == ends;
+        next.push_back(last ? std::nullopt : std::optional(all[static_cast<int64_t>(b)].argmax().item<int64_t>()));
+      }
+      decoder.add(next);
+    }
+    return at::stack(logits);
+  };
+  const Text own = text_of(7, 1);
+  const at::Tensor alone = logits_of_first({own}, 12);
+  EXPECT_TRUE(log.warnings.empty());
+  for (const int64_t length : {62, 64, 66, 80}) {
+    EXPECT_TRUE(logits_of_first({own, text_of(length, 9)}, 12).equal(alone)) << length;
+    EXPECT_TRUE(logits_of_first({own, text_of(length, 9), text_of(63, 4)}, 5).equal(alone)) << length;
+  }
+  EXPECT_EQ(log.warnings.size(), 1u);
 }
 
 // What the plan says of weights and of keys and values is what there is once texts of unequal lengths have grown.

@@ -1,6 +1,7 @@
 #include "generate/decoder.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -24,14 +25,11 @@ void Decoder::begin(std::vector<std::vector<int64_t>> texts, int64_t most) {
   texts_ = std::move(texts);
   growing_.clear();
   for (size_t i = 0; i < texts_.size(); ++i) growing_.push_back(i);
-  most_ = most, begun_ = false;
-  cache_.reset();
+  most_ = most;
+  cache_.reset(), cached_.clear();
 }
 
-bool Decoder::fits() const {
-  return std::all_of(growing_.begin(), growing_.end(),
-                     [&](size_t i) { return static_cast<int64_t>(texts_[i].size()) <= positions_; });
-}
+bool Decoder::fits(size_t text) const { return static_cast<int64_t>(texts_[text].size()) <= positions_; }
 
 bool Decoder::takes_cache() {
   if (takes_cache_) return *takes_cache_;
@@ -42,20 +40,29 @@ bool Decoder::takes_cache() {
   return *takes_cache_;
 }
 
-at::Tensor Decoder::logits() {
-  if (fits()) return on_cpu(cache_ ? next_pass() : begun_ || !takes_cache() ? whole_texts() : first_pass());
-  cache_.reset();
-  begun_ = true;
+void Decoder::tell_length() {
   if (!std::exchange(said_length_, true))
     log_.warning(concat("a text is longer than the ", positions_, " positions of the model (max_position_embeddings): ",
                         "from here on each token follows from the last ", positions_, " alone, without the cache"));
-  return on_cpu(whole_texts());
+}
+
+at::Tensor Decoder::logits() {
+  std::vector<size_t> within, beyond;
+  for (const size_t text : growing_) (fits(text) ? within : beyond).push_back(text);
+  if (!beyond.empty()) tell_length();
+  if (within.empty() || !takes_cache()) return on_cpu(whole_texts(growing_));
+  const at::Tensor near = cache_ ? next_pass() : first_pass(std::move(within));
+  if (beyond.empty()) return on_cpu(near);
+  const at::Tensor far = whole_texts(beyond);
+  Tensors rows;
+  for (int64_t n = 0, f = 0; const size_t text : growing_) rows.push_back(fits(text) ? near[n++] : far[f++]);
+  return on_cpu(at::stack(rows));
 }
 
 // Text by text: rows of unequal lengths would need to be filled up, and a model that is computed so may look at that.
-at::Tensor Decoder::whole_texts() {
+at::Tensor Decoder::whole_texts(const std::vector<size_t>& texts) {
   Tensors rows;
-  for (const size_t i : growing_) {
+  for (const size_t i : texts) {
     const at::ArrayRef<int64_t> text = texts_[i];
     const size_t seen = std::min(text.size(), static_cast<size_t>(positions_));
     const at::Tensor tokens = at::tensor(text.slice(text.size() - seen), at::kLong).unsqueeze(0);
@@ -66,18 +73,18 @@ at::Tensor Decoder::whole_texts() {
 
 // Texts of one length in one pass. Else all but the last token of each, filled up at the end, where nobody looks back
 // from, and the last ones together: the logits of the last column are then those of every text.
-at::Tensor Decoder::first_pass() {
-  begun_ = true;
+at::Tensor Decoder::first_pass(std::vector<size_t> texts) {
+  cached_ = std::move(texts);
   std::vector<int64_t> lengths;
-  for (const size_t i : growing_) lengths.push_back(static_cast<int64_t>(texts_[i].size()));
+  for (const size_t i : cached_) lengths.push_back(static_cast<int64_t>(texts_[i].size()));
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  cache_ = model_.new_cache(static_cast<int64_t>(growing_.size()), std::min(positions_, longest + most_));
+  cache_ = model_.new_cache(static_cast<int64_t>(cached_.size()), std::min(positions_, longest + most_));
   const bool equal = *std::min_element(lengths.begin(), lengths.end()) == longest;
   const int64_t columns = equal ? longest : longest - 1;
-  at::Tensor tokens = at::zeros({static_cast<int64_t>(growing_.size()), columns}, at::TensorOptions(at::kLong));
-  for (size_t b = 0; b < growing_.size(); ++b) {
+  at::Tensor tokens = at::zeros({static_cast<int64_t>(cached_.size()), columns}, at::TensorOptions(at::kLong));
+  for (size_t b = 0; b < cached_.size(); ++b) {
     if (!equal) --lengths[b];
-    std::copy_n(texts_[growing_[b]].begin(), lengths[b], tokens.mutable_data_ptr<int64_t>() + b * columns);
+    std::copy_n(texts_[cached_[b]].begin(), lengths[b], tokens.mutable_data_ptr<int64_t>() + b * columns);
   }
   const at::Tensor logits = model_.next_logits(tokens, *cache_);
   most_cache_bytes_ = std::max(most_cache_bytes_, cache_->bytes());
@@ -87,7 +94,7 @@ at::Tensor Decoder::first_pass() {
 
 at::Tensor Decoder::next_pass() {
   std::vector<int64_t> last;
-  for (const size_t i : growing_) last.push_back(texts_[i].back());
+  for (const size_t i : cached_) last.push_back(texts_[i].back());
   const at::Tensor logits = model_.next_logits(at::tensor(last, at::kLong).unsqueeze(1), *cache_);
   cache_->advance(std::vector<int64_t>(last.size(), 1));
   return logits;
@@ -95,14 +102,29 @@ at::Tensor Decoder::next_pass() {
 
 void Decoder::add(const std::vector<std::optional<int64_t>>& tokens) {
   std::vector<size_t> growing;
-  std::vector<int64_t> rows;
   for (size_t b = 0; b < growing_.size(); ++b) {
     if (!tokens.at(b)) continue;
     texts_[growing_[b]].push_back(*tokens[b]);
-    growing.push_back(growing_[b]), rows.push_back(static_cast<int64_t>(b));
+    growing.push_back(growing_[b]);
   }
-  if (cache_ && rows.size() < growing_.size()) cache_->keep(rows);
   growing_ = std::move(growing);
+  keep_in_cache();
+}
+
+// Rows of texts that have ended, or that have outgrown the model's positions, leave it.
+void Decoder::keep_in_cache() {
+  std::vector<size_t> texts;
+  std::vector<int64_t> rows;
+  for (size_t row = 0; row < cached_.size(); ++row) {
+    const size_t text = cached_[row];
+    if (!fits(text) || !std::binary_search(growing_.begin(), growing_.end(), text)) continue;
+    texts.push_back(text), rows.push_back(static_cast<int64_t>(row));
+  }
+  if (rows.empty())
+    cache_.reset();
+  else if (rows.size() < cached_.size())
+    cache_->keep(rows);
+  cached_ = std::move(texts);
 }
 
 }  // namespace drivetrain

@@ -16,7 +16,8 @@ namespace drivetrain {
 class DRIVETRAIN_INTERNAL Decoder {
  public:
   // Both outlive it. The log is told once why a model is computed without the cache, and once that a text has become
-  // longer than the model's positions: from then on it sees the last of them only.
+  // longer than the model's positions: from then on it sees the last of them only, and is computed without the cache.
+  // Texts beside it stay in the cache.
   Decoder(Inference& model, Log& log);
 
   // Begins these texts, each of at least one token; none of them grows by more than `most` tokens.
@@ -31,10 +32,12 @@ class DRIVETRAIN_INTERNAL Decoder {
   int64_t most_cache_bytes() const { return most_cache_bytes_; }
 
  private:
-  bool fits() const;  // all texts have positions
+  bool fits(size_t text) const;  // in the model's positions
   bool takes_cache();
-  at::Tensor whole_texts();
-  at::Tensor first_pass();
+  void tell_length();
+  void keep_in_cache();
+  at::Tensor whole_texts(const std::vector<size_t>& texts);
+  at::Tensor first_pass(std::vector<size_t> texts);
   at::Tensor next_pass();
 
   Inference& model_;
@@ -44,9 +47,10 @@ class DRIVETRAIN_INTERNAL Decoder {
   std::vector<size_t> growing_;
   int64_t most_ = 0;
   std::unique_ptr<GenerationCache> cache_;
+  std::vector<size_t> cached_;  // the text of each row of the cache
   int64_t most_cache_bytes_ = 0;
   std::optional<bool> takes_cache_;  // nothing: not looked at yet
-  bool begun_ = false, said_length_ = false;
+  bool said_length_ = false;
 };
 
 }  // namespace drivetrain
