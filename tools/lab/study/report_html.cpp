@@ -18,7 +18,7 @@ constexpr const char* kStyle = R"css(
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--paper:#14171a;--soft:#20252a;--grid:#6d7780;--bar:#6cb0ee;--bad:#ee8a66;--good:#5fce8a}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:72rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin-bottom:0} h2{font-size:1.15rem;margin-top:2rem}
-table{border-collapse:collapse;width:100%;font-size:.87rem} .wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:.87rem} .wide{overflow-x:auto;margin-right:min(0px,calc(37rem - 50vw))} .wide table{width:auto;min-width:min(100%,70rem)}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--soft);vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .paper{display:none} .answer{font-size:1.05rem;margin:.4rem 0} tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradient(45deg,transparent 0 6px,var(--soft) 6px 12px)}
@@ -34,7 +34,7 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
 @media screen{figure,.wide{content-visibility:auto;contain-intrinsic-size:auto 40rem}}
 @page{size:A4 landscape;margin:12mm}
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
- body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
+ body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible;margin:0} .wide table{width:100%}
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
  .filter,#tools h2,.many .detail,.many .charts section:nth-of-type(n+3){display:none} .many .paper{display:block}
  .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .many .end{columns:2}
