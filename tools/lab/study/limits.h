@@ -23,11 +23,13 @@ struct ExpectedEnd {
 };
 ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const HostMemory& here);
 
-// Throws Error(config) where an outcome lies beyond the last step of the reference, the first of the cells, by its plan.
+// Throws Error(config) where an outcome lies beyond the last step of the reference, the first of the cells, by its
+// plan.
 void check_reach(const StudyFile& study, const std::vector<CellPlan>& plans);
 
-// One line for each cell whose runs end before an outcome, that does not fit, by the machine's file, by "memory_limit_bytes" or by this host's memory, or
-// that is planned to run beyond "timeout_s", and one where all runs together are planned beyond "budget_s".
+// One line for each cell that does not fit, by the machine's file, by "memory_limit_bytes" or by this host's memory,
+// that is planned to run beyond "timeout_s", or that ends before an outcome, and one where all runs together are planned
+// beyond "budget_s".
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
                                            const std::vector<CellPlan>& plans, const HostMemory& here);
 
