@@ -126,6 +126,18 @@ TEST(HostLoad, runs_under_more_than_is_allowed_come_again) {
 }
 
 // The report tells disturbed runs and has them in no figure.
+TEST(HostLoad, repeats_that_ended_under_load_alone_are_counted_apart) {
+  StudyRecord study = planted();
+  const size_t all = study.cells.size() * kBlocks;
+  EXPECT_NE(repeats_text(study).find(concat(all, " of ", all, " runs have ended.")), std::string::npos);
+  CellRecord& cell = study.cells[2];
+  cell.disturbed = {cell.runs.back(), cell.runs.back(), cell.runs.front()};  // the first one has come again
+  cell.runs.pop_back();
+  EXPECT_NE(repeats_text(study).find(concat(all - 1, " of ", all, " runs have ended, 1 more under load")),
+            std::string::npos)
+      << repeats_text(study);
+}
+
 TEST(HostLoad, disturbed_runs_are_told_and_left_out) {
   StudyRecord study = planted();
   study.allow_load = 0.1;

@@ -60,7 +60,7 @@ TEST(Limits, name_the_cells_that_exceed_them_and_no_others) {
 
 TEST(Limits, an_outcome_beyond_the_last_step_is_told_before_any_run) {
   Planned planned;
-  planned.study.path = "study.json", planned.study.timeout_s = 60;
+  planned.study.path = "study.json", planned.study.timeout_s = 60, planned.study.seed_per_repeat = true;
   planned.add("reference", 1e8, 0), planned.add("short", 1e8, 0);
   const std::string batch = R"({"batch": {"train_batch_size": 4}, "data": {"seq_length": 16}, "run": {"train_steps": )";
   planned.plans[0].plan = parse_json(batch + "100}}", "plan"),
@@ -86,6 +86,13 @@ TEST(Limits, an_outcome_beyond_the_last_step_is_told_before_any_run) {
   ASSERT_EQ(planned.lines().size(), 1u);
   EXPECT_NE(planned.lines()[0].find("short will not have an outcome by its plan"), std::string::npos);
   EXPECT_NE(planned.lines()[0].find("its run has 50 steps"), std::string::npos);
+  refusal(R"("valid_loss")");
+  EXPECT_TRUE(planned.lines().empty());
+  planned.study.seed_per_repeat = false;
+  ASSERT_EQ(planned.lines().size(), 1u) << "every repeat is the same run";
+  EXPECT_NE(planned.lines()[0].find("\"seed_per_repeat\": true"), std::string::npos);
+  refusal(R"({"metric": "tokens_per_s"})");
+  EXPECT_TRUE(planned.lines().empty()) << "speeds differ from repeat to repeat";
 }
 
 // No GPU is needed to find out what the driver's library says of one.

@@ -98,6 +98,19 @@ TEST_F(Folders, repeats_of_both_come_one_after_the_other) {
   EXPECT_EQ(ended_runs(read_ledger(folder("c"))).size(), 8u);
 }
 
+// A study with itself, with a copy of it, or with one that grew from a copy.
+TEST_F(Folders, a_run_that_is_in_both_is_refused) {
+  for (const char* name : {"a", "b"}) {
+    Ledger ledger(folder(name));
+    ledger.add(head("study", 2)), ledger.add(cell("1")), ledger.add(cell("2"));
+    ledger.add(parse_json(R"({"event": "start", "run": "x", "cell": "lr=1", "block": 0, "time": "2026-11-28T10:00:00Z",
+                              "folder": "/there/runs/lr=1/1"})",
+                          "start"));
+    add_runs(ledger, {"lr=1", "lr=2"}, 0, 2);
+  }
+  expect_refused("the run in /there/runs/lr=1/1 is in");
+}
+
 // One study stops two cells, and the other one has more repeats of the first of them and a stopped cell of its own.
 TEST_F(Folders, cells_that_ended_early_stay_so_with_the_repeats_of_both) {
   const auto stop = [](const std::string& cell, int repeats) {

@@ -240,6 +240,46 @@ TEST(Report, a_study_that_ended_by_itself_does_not_read_as_one_that_was_cut_off)
   EXPECT_NE(page().find(rule + "6 were enough, and the study has ended."), std::string::npos);
 }
 
+// As a loss with one seed in all repeats: no interval, no floor and no power are read from it.
+TEST(Report, repeats_that_are_one_run_say_nothing_of_chance) {
+  StudyRecord study = planted();
+  study.outcomes = outcomes_of(parse_json(R"("valid_loss")", "outcome"));
+  for (CellRecord& cell : study.cells)
+    for (RunRecord& run : cell.runs) run.figures["valid_loss"] = {{1}, {cell.levels[0].second == "1" ? 4.0 : 4.1}};
+  const auto text = [&] { return markdown_text(study, analysis_of(study)); };
+  const std::string same = text();
+  for (const char* part : {"to the last digit", "seed_per_repeat", "one run, done again"})
+    EXPECT_NE(same.find(part), std::string::npos) << part << "\n" << same;
+  for (const char* part : {"Noise floor", "To be shown with", "too few repeats"})
+    EXPECT_EQ(same.find(part), std::string::npos) << part << "\n" << same;
+  for (RunRecord& run : study.cells[1].runs)
+    run.figures["valid_loss"].value[0] += 1e-9 * static_cast<double>(run.block);
+  EXPECT_EQ(text().find("to the last digit"), std::string::npos);
+}
+
+// Not one whose level reads like it by chance.
+TEST(Report, a_factor_is_of_ranks_where_its_levels_and_numbers_of_ranks_go_together) {
+  StudyRecord study = planted();
+  EXPECT_FALSE(is_of_ranks(study, 0)) << "ranks do not vary";
+  study.cells.resize(4);
+  for (CellRecord& cell : study.cells) {
+    const bool two = cell.levels[0].second == "1";
+    cell.world_size = two ? 2 : 1;
+    cell.levels = {{"hosts", two ? "many" : "one"}, {"seed", cell.levels[1].second == "1" ? "2" : "1"}};
+    cell.id = concat("hosts=", cell.levels[0].second, ",seed=", cell.levels[1].second);
+  }
+  EXPECT_TRUE(is_of_ranks(study, 0));
+  EXPECT_FALSE(is_of_ranks(study, 1));
+  const Analysis analysis = analysis_of(study);
+  std::string why_not;
+  for (const Chart& chart : charts_of(study, analysis, why_not)) {
+    if (chart.name != "scaling") continue;
+    for (const char* line : {"seed 1", "seed 2"}) EXPECT_NE(chart.svg.find(line), std::string::npos) << line;
+    return;
+  }
+  EXPECT_FALSE(why_not.empty()) << "no chart of scaling";
+}
+
 TEST(Report, a_level_of_any_characters_is_shown_as_it_is) {
   StudyRecord study = planted();
   study.cells[1].id = "a=3_%,b=0", study.cells[1].levels[0].second = "3 %";

@@ -180,6 +180,17 @@ void add_noise(const Comparison& pair, Analysis& analysis) {
   analysis.noise_alarm = pair.interval->low > 0 || pair.interval->high < 0;
 }
 
+// As where every repeat has the same seed and the outcome is of what was learned.
+bool is_one_run(const Analysis& analysis) {
+  bool any = false;
+  for (const CellResult& cell : analysis.cells) {
+    const std::vector<double>& values = cell.values();
+    any |= values.size() > 1;
+    if (std::any_of(values.begin(), values.end(), [&](double value) { return value != values.front(); })) return false;
+  }
+  return any && !analysis.outcomes.empty();
+}
+
 // The deviation is that of all pairs together: a single pair's is a poor guess where there are few repeats.
 void add_sensitivity(double trim, Analysis& analysis) {
   Sensitivity all;
@@ -280,7 +291,8 @@ Analysis analysis_of(const StudyRecord& study) {
   add_outcomes(study, analysis);
   for (const CellResult& result : analysis.cells)
     if (result.cell->is_noise && result.compared().interval) add_noise(result.compared(), analysis);
-  add_sensitivity(study.trim, analysis);
+  analysis.is_one_run = is_one_run(analysis);
+  if (!analysis.is_one_run) add_sensitivity(study.trim, analysis);
   const double base = reference->summary().mean;
   for (CellResult& result : analysis.cells) {
     const Comparison& against = result.compared();

@@ -125,6 +125,7 @@ struct Analysis {
   std::optional<double> noise_floor;         // the largest difference that the interval of the A/A pair holds
   std::optional<double> noise;               // of the A/A pair from repeat to repeat: root mean square about zero
   bool noise_alarm = false;                  // that interval excludes zero
+  bool is_one_run = false;                   // repeats of no cell differ in the outcome: they say nothing of chance
   std::optional<Sensitivity> sensitivity;
 };
 

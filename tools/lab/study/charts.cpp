@@ -158,14 +158,16 @@ std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
 }
 
 // Tokens per second of all ranks over ranks, by what else the cells have in common; "" if the world size never varies.
-std::string scaling_script(const Analysis& analysis) {
+std::string scaling_script(const StudyRecord& study, const Analysis& analysis) {
   std::map<std::string, std::map<int64_t, double>> lines;
   std::set<int64_t> worlds;
   for (const CellResult& r : analysis.cells) {
     if (r.ok == 0 || r.cell->is_noise || r.gate == Gate::failed || !is_all_levels(*r.cell)) continue;
     std::string others;
-    for (const auto& [factor, level] : r.cell->levels)
-      if (level != std::to_string(r.cell->world_size)) others += (others.empty() ? "" : ", ") + factor + " " + level;
+    for (size_t f = 0; f < r.cell->levels.size(); ++f) {
+      const auto& [factor, level] = r.cell->levels[f];
+      if (varies(study, f) && !is_of_ranks(study, f)) others += (others.empty() ? "" : ", ") + factor + " " + level;
+    }
     lines[others.empty() ? "measured" : others][r.cell->world_size] =
         r.speed.mean * static_cast<double>(r.cell->world_size);
     worlds.insert(r.cell->world_size);
@@ -224,7 +226,7 @@ std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis,
                                {"curves", "Curves", curves_script(study, analysis)},
                                {"speed", "Speed", speed_script(study, analysis, order)},
                                {"memory", "Speed against memory", memory_script(study, analysis)},
-                               {"scaling", "Scaling", scaling_script(analysis)},
+                               {"scaling", "Scaling", scaling_script(study, analysis)},
                                {"steps", "Step times", steps_script(study, analysis, order)},
                                {"parts", "Where a step's time goes", parts_script(study, analysis, order)}};
   std::erase_if(charts, [](const Chart& chart) { return chart.svg.empty(); });

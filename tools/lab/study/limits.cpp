@@ -50,6 +50,17 @@ std::string out_of_reach(const Outcome& outcome, const CellPlan& plan) {
   return "";
 }
 
+// Outcomes of what was learned, and nothing that differs from repeat to repeat. Speeds do differ.
+bool repeats_one_run(const StudyFile& study) {
+  const auto is_learned = [](const Outcome& outcome) {
+    for (const char* part : {"loss", "perplexity", "bits_per_byte", "acc"})
+      if (outcome.metric.find(part) != std::string::npos) return true;
+    return false;
+  };
+  return study.repeats.most > 1 && !study.seed_per_repeat && !study.outcomes.empty() &&
+         std::all_of(study.outcomes.begin(), study.outcomes.end(), is_learned);
+}
+
 double run_seconds(const CellPlan& plan) { return plan.step_s * static_cast<double>(plan.steps()); }
 
 // CUDA_VISIBLE_DEVICES as numbers; nothing where it is not set, or names GPUs in another way.
@@ -134,6 +145,10 @@ std::vector<std::string> expected_failures(const StudyFile& study, const std::ve
     if (!end.too_short.empty())
       lines.push_back(concat(cells[i].id, " will not have an outcome by its plan: ", end.too_short));
   }
+  if (repeats_one_run(study))
+    lines.push_back(
+        "every repeat of a cell has the same seed, so what it learns is the same to the last digit and says nothing of "
+        "chance: \"seed_per_repeat\": true gives each a seed of its own");
   all_s /= static_cast<double>(study.dispatch.slots);
   if (study.budget_s > 0 && all_s > study.budget_s)
     lines.push_back(concat("\"budget_s\" is ", study.budget_s, " s: the steps of all runs are planned to ",

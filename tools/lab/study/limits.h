@@ -28,8 +28,8 @@ ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const Hos
 void check_reach(const StudyFile& study, const std::vector<CellPlan>& plans);
 
 // One line for each cell that does not fit, by the machine's file, by "memory_limit_bytes" or by this host's memory,
-// that is planned to run beyond "timeout_s", or that ends before an outcome, and one where all runs together are
-// planned beyond "budget_s".
+// that is planned to run beyond "timeout_s", or that ends before an outcome, one where repeats can only say the same,
+// and one where all runs together are planned beyond "budget_s".
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
                                            const std::vector<CellPlan>& plans, const HostMemory& here);
 

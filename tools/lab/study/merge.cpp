@@ -122,6 +122,22 @@ void check_seeds(const Part& a, const Part& b) {
                  "\n   repeats with one seed are one repeat: run the second study with another \"seed\"");
 }
 
+// A run that is in both, as where one folder is a copy of the other, would count twice.
+void check_apart(const Part& a, const Part& b) {
+  const auto place_of = [](const Value& start) {
+    const Value *const folder = start.find("folder"), *const time = start.find("time");
+    return concat(folder ? folder->to_json() : "", " ", time ? time->to_json() : "");
+  };
+  std::set<std::string> places;
+  for (const auto& [run, start] : a.starts)
+    if (start->find("folder")) places.insert(place_of(*start));
+  for (const auto& [run, start] : b.starts)
+    if (places.contains(place_of(*start)))
+      throw fail(ErrorCode::config, "study merge: the run in ", shown(start->find("folder")->as_string()), " is in ",
+                 shown(a.folder), " and in ", shown(b.folder),
+                 "\n   it would count twice: merge studies that ran apart, not a study with a copy of it");
+}
+
 // The largest chance that the best cell was stopped: of two studies that both could stop one cell, the sum of both.
 double stop_level_of(const Part& a, const Part& b) {
   const std::map<std::string, const Value*> known = known_cells(a.lines);
@@ -193,6 +209,7 @@ std::string merge_studies(const MergeRequest& request) {
     throw fail(ErrorCode::config, "study merge: ", shown(request.a), " and ", shown(request.b),
                " are no parts of one study\n     ", join(differing, "\n     "),
                "\n   both have to run one base on one machine with one build; `study compare` compares what differs");
+  check_apart(a, b);
   const int64_t shift = shift_of(a, b);
   if (shift > 0) check_seeds(a, b);
   const int64_t repeats = std::max(a.blocks(), b.blocks() + shift);

@@ -74,6 +74,7 @@ const char* verdict_text(Verdict verdict, bool of_speed);        // "faster", "b
 std::string value_text(const Analysis& analysis, double value);  // of what places go by
 std::string ranked_by(const Analysis& analysis);                 // "valid_loss", "tokens per rank and second"
 bool varies(const StudyRecord& study, size_t factor);            // cells have several of its levels
+bool is_of_ranks(const StudyRecord& study, size_t factor);       // each of its levels stands for one number of ranks
 std::string speed_text(double tgs);                              // "12820", "98.37"
 std::string megabytes_text(double bytes);                        // "98.4"; 0: ""
 

@@ -24,7 +24,7 @@ std::string best_text(const StudyRecord& study, const Analysis& analysis, const 
   const Summary& summary = best.summary();
   std::string text = concat("Best by ", ranked_by(analysis), ": ", label_of(*best.cell, study), ", ",
                             value_text(analysis, summary.mean), " (");
-  if (summary.confidence && analysis.scale == Scale::ratio)
+  if (summary.confidence && analysis.scale == Scale::ratio && !analysis.is_one_run)
     text += formatted("95 %% interval %s to %s, ", value_text(analysis, summary.confidence->low).c_str(),
                       value_text(analysis, summary.confidence->high).c_str());
   text += concat("n = ", summary.n, ").");
@@ -32,8 +32,9 @@ std::string best_text(const StudyRecord& study, const Analysis& analysis, const 
   const Comparison& c = best.compared();
   if (c.n == 0) return text + " The reference, " + label_of(*reference.cell, study) + ", has no run to compare with.";
   return text + " Against the reference, " + label_of(*reference.cell, study) + ": " + difference_in_words(c) + ": " +
-         (c.verdict == Verdict::untested ? "too few repeats to say whether that is chance"
-                                         : verdict_text(c.verdict, analysis.outcomes.empty())) +
+         (analysis.is_one_run              ? "repeats are one run, done again, and do not say whether that is chance"
+          : c.verdict == Verdict::untested ? "too few repeats to say whether that is chance"
+                                           : verdict_text(c.verdict, analysis.outcomes.empty())) +
          ".";
 }
 

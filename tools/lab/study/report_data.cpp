@@ -97,6 +97,7 @@ std::string page_data(const StudyRecord& study, const Analysis& analysis) {
   for (size_t f = 0; !study.cells.empty() && f < study.cells.front().levels.size(); ++f) {
     Value factor = Value::object();
     factor.set("name", study.cells.front().levels[f].first), factor.set("varies", varies(study, f));
+    factor.set("ranks", is_of_ranks(study, f));
     factors.items().push_back(std::move(factor));
   }
   const auto add = [&](const std::string& name, bool higher) {

@@ -36,13 +36,11 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible;margin:0} .wide table{width:100%}
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
- .filter,#tools h2,.many .detail,.many .charts section:nth-of-type(n+3){display:none} .many .paper{display:block}
- .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .many .end{columns:2}
- .many td,.many th{padding:.02rem .3rem;line-height:1.2} .many .charts svg{max-height:100mm}
+ .filter,#tools h2,.detail,.charts section:nth-of-type(n+3){display:none} .paper{display:block}
+ .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .end{columns:2}
+ td,th{padding:.02rem .3rem;line-height:1.2} .charts svg{max-height:100mm}
  .charts h2,.charts figure{margin:1mm 0} .facets{grid-template-columns:repeat(3,1fr)} h2{margin-top:3mm} li{margin:0}}
 )css";
-
-constexpr size_t kMostPrinted = 16;  // cells, of which paper has all tables
 
 // What the script finds the rows of a cell by.
 std::string of_cell(const CellRecord& cell) { return " data-c=\"" + escaped(cell.id) + "\""; }
@@ -205,8 +203,7 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   std::string page =
       "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>" +
       std::string(live ? "<meta http-equiv=refresh content=5>" : "") + "<title>" + escaped(study.name) +
-      "</title><style>" + kStyle + "</style>\n<body" + (analysis.cells.size() > kMostPrinted ? " class=many" : "") +
-      "><h1>" + escaped(study.name) + "</h1>\n";
+      "</title><style>" + kStyle + "</style>\n<body><h1>" + escaped(study.name) + "</h1>\n";
   if (live)
     page += "<p><b>The study runs.</b> This page is of " + time_now() +
             " and loads itself again every 5 seconds until the study has ended.</p>\n";

@@ -90,8 +90,7 @@ const ys = [...D.figures.map((f, i) => ({name: f.name, of: c => c.figures[i]})),
 const splits = [{name: 'nothing', of: () => ''}, ...varying.map(byFactor)];
 const numeric = x => new Set(D.cells.map(x.of)).size > 1 && D.cells.every(c => isNumber(x.of(c)));
 const firstX = Math.max(0, xs.findIndex(numeric));
-const ofRanks = f => D.cells.every(c => c.levels[f] === String(c.ranks));
-const free = varying.filter(f => xs[firstX].factor !== f && !(xs[firstX].name === 'ranks' && ofRanks(f)));
+const free = varying.filter(f => xs[firstX].factor !== f && !(xs[firstX].name === 'ranks' && D.factors[f].ranks));
 const at = f => f === undefined ? 0 : splits.findIndex(s => s.factor === f);
 const firstY = manyRanks && speed === 0 ? ys.findIndex(y => y.ideal) : 0;
 const ySelect = choice(ys.map(y => y.name), firstY, () => draw());
@@ -104,7 +103,7 @@ const seriesOf = (cells, x, y, split) => {
   const lines = new Map();
   for (const c of cells) {
     if (c.noise) continue;
-    const isX = f => f === x.factor || (x.name === 'ranks' && c.levels[f] === String(c.ranks));
+    const isX = f => f === x.factor || (x.name === 'ranks' && D.factors[f].ranks);
     const rest = c.levels.map((l, f) => isX(f) ? '' : l).join('\u0000');
     const name = x.name === 'cell' ? 'cells' : (c.own ? c.id : rest);
     if (!lines.has(name)) lines.set(name, {split: split.of(c), points: []});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
@@ -127,6 +128,13 @@ void add_stop_notes(const StudyRecord& study, std::vector<std::string>& lines) {
 }
 
 void add_noise_notes(const Analysis& analysis, std::vector<std::string>& lines) {
+  if (analysis.is_one_run) {
+    lines.push_back(
+        concat("Repeats: those of a cell have the same ", analysis.outcomes.front().name(),
+               " to the last digit: they are one run, done again with one seed, and say nothing of chance. ",
+               "`\"seed_per_repeat\": true` in the study's file gives every repeat a seed of its own."));
+    return;
+  }
   if (analysis.noise_alarm)
     lines.push_back(
         "Alarm: the 95 % interval of the A/A pair, the reference against itself, excludes zero. By chance that happens "
@@ -149,6 +157,18 @@ bool varies(const StudyRecord& study, size_t factor) {
   for (const CellRecord& cell : study.cells)
     if (cell.levels[factor].second != study.cells.front().levels[factor].second) return true;
   return false;
+}
+
+bool is_of_ranks(const StudyRecord& study, size_t factor) {
+  std::map<std::string, int64_t> ranks;
+  std::map<int64_t, std::string> levels;
+  for (const CellRecord& cell : study.cells) {
+    const std::string& level = cell.levels[factor].second;
+    const bool fits = ranks.try_emplace(level, cell.world_size).first->second == cell.world_size &&
+                      levels.try_emplace(cell.world_size, level).first->second == level;
+    if (!fits) return false;
+  }
+  return levels.size() > 1;
 }
 
 std::string change_text(double change, Scale scale) {
@@ -211,6 +231,18 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
+// Repeats of cells of which every run was under a load that the study does not allow.
+size_t repeats_under_load(const StudyRecord& study) {
+  size_t count = 0;
+  for (const CellRecord& cell : study.cells) {
+    std::set<int64_t> blocks;
+    for (const RunRecord& run : cell.disturbed) blocks.insert(run.block);
+    for (const RunRecord& run : cell.runs) blocks.erase(run.block);
+    count += blocks.size();
+  }
+  return count;
+}
+
 std::string repeats_text(const StudyRecord& study) {
   size_t ended = 0;
   size_t stopped = 0, spared = 0;
@@ -222,13 +254,15 @@ std::string repeats_text(const StudyRecord& study) {
   const auto of = [&](int64_t repeats) { return study.cells.size() * static_cast<size_t>(repeats) - spared; };
   const std::string cells = concat(study.cells.size(), " cells, ") +
                             (stopped > 0 ? concat(stopped, " of them stopped early, ") : std::string());
+  const size_t loaded = repeats_under_load(study);
+  const std::string aside = loaded > 0 ? concat(", ", loaded, " more under load, which count for nothing") : "";
   if (study.until <= 0)
     return concat(cells, study.repeats, study.repeats == 1 ? " repeat" : " repeats", " each; ", ended, " of ",
-                  of(study.repeats), " runs have ended.");
+                  of(study.repeats), " runs have ended", aside, ".");
   const std::string rule = concat(cells, "up to ", study.repeats, " repeats each, until a difference of ",
                                   100 * study.until, " % would be shown; ");
   if (study.enough > 0) return concat(rule, study.enough, " were enough, and the study has ended.");
-  return concat(rule, ended, " of at most ", of(study.repeats), " runs have ended.");
+  return concat(rule, ended, " of at most ", of(study.repeats), " runs have ended", aside, ".");
 }
 
 std::string rule_text(const Warmup& warmup) {

@@ -180,9 +180,27 @@ void read_cross(const Value& study, StudyFile& file) {
     throw wrong(study, "the study has no cells: it needs \"factors\", with \"cross\", or \"rows\"");
 }
 
+// Whether some level or row is of a section that decides over a run's losses, whatever computes them.
+bool changes_what_is_learned(const StudyFile& file) {
+  const auto learned = [](const std::vector<Change>& changes) {
+    return std::any_of(changes.begin(), changes.end(), [](const Change& change) {
+      const std::string section = change.key.substr(0, change.key.find('.'));
+      for (const char* one :
+           {"model", "dataset", "optimizer", "scheduler", "lr_schedule", "param_groups", "seed", "gradient_clipping"})
+        if (section == one) return true;
+      return false;
+    });
+  };
+  for (const Factor& factor : file.factors)
+    for (const Level& level : factor.levels)
+      if (learned(level.changes)) return true;
+  return std::any_of(file.rows.begin(), file.rows.end(), [&](const Row& row) { return learned(row.changes); });
+}
+
 // Cells that differ in what they learn are not gated by equal losses, unless the study says that they are equal.
 void read_gate(const Value& study, StudyFile& file) {
   if (const Value* const outcome = study.find("outcome")) file.outcomes = outcomes_of(*outcome), file.gate = 0;
+  if (changes_what_is_learned(file)) file.gate = 0;
   const Value* const gate = study.find("gate");
   if (gate && gate->is_bool() && !gate->as_bool())
     file.gate = 0;

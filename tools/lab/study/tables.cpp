@@ -85,7 +85,9 @@ Table ranking_table(const StudyRecord& study, const Analysis& analysis) {
       if (r.gate == Gate::failed) table.rows.back()[0] = "other loss";
     } else {
       table.rows.back().push_back(concat(r.ok));
-      table.rows.back().push_back(r.ok > 0 ? "no " + ranked_by(analysis) : state_text(r));
+      // The reason is in a note below the table, which stays short enough to paste.
+      const std::string state = state_text(r);
+      table.rows.back().push_back(r.ok > 0 ? "no " + ranked_by(analysis) : state.substr(0, state.find(": ")));
     }
     table.rows.back().resize(table.head.size());
   }
