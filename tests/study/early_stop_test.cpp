@@ -86,7 +86,9 @@ TEST(EarlyStop, reports_show_it_with_its_repeats_and_the_rule) {
   const Analysis analysis = analysis_of(study);
   const std::string page = html_text(study, analysis, {}, "none");
   for (const char* part :
-       {"6 cells, 1 of them stopped early, 6 repeats each; 33 of 33 runs have ended.", ", stopped</td>",
+       {"5 cells and the reference a second time (A/A), 1 of them stopped early, 6 repeats each; 33 of 33 runs have "
+        "ended.",
+        ", stopped</td>",
         "Stopped early: a 0, b 1 after 3 repeats: it could not win against a 0, b 0 (-50.0 %, one-sided p = 0.001)",
         "at 5 % over all rivals and looks"})
     EXPECT_NE(page.find(part), std::string::npos) << part << "\n" << page;

@@ -191,7 +191,7 @@ TEST(Report, begins_with_the_best_cell_by_how_much_and_how_sure) {
   expect_in(html_text(study, analysis_of(study), {}, "none"), "<p class=answer>Best by tokens per rank");
   expect_in(markdown_text(study, analysis_of(study)), "Best by tokens per rank");
   study.cells[1] = cell_of("a=1,b=0", {{"a", "1"}, {"b", "0"}}, 0.01, 7);
-  expect_in(answer(1), "Not shown to be worse: 1 of the 3 others: a ");
+  expect_in(answer(1), "Not shown to be worse than it: 1 of the 3 others: a ");
   StudyRecord without = study;
   for (RunRecord& run : without.cells[2].runs) run.state = State::timeout;
   expect_in(answer_of(without, analysis_of(without)).front(), " The reference, a 0, b 1, has no run to compare with.");
@@ -232,9 +232,12 @@ TEST(Report, medians_are_medians_with_every_figure) {
 TEST(Report, a_study_that_ended_by_itself_does_not_read_as_one_that_was_cut_off) {
   StudyRecord study = planted();
   const auto page = [&] { return html_text(study, analysis_of(study), {}, "none"); };
-  EXPECT_NE(page().find("6 cells, 6 repeats each; 36 of 36 runs have ended."), std::string::npos);
+  EXPECT_NE(page().find("5 cells and the reference a second time (A/A), 6 repeats each; 36 of 36 runs have ended."),
+            std::string::npos);
   study.repeats = 100, study.until = 0.03;
-  const std::string rule = "6 cells, up to 100 repeats each, until a difference of 3 % would be shown; ";
+  const std::string rule =
+      "5 cells and the reference a second time (A/A), up to 100 repeats each, until a difference of 3 % would be "
+      "shown; ";
   EXPECT_NE(page().find(rule + "36 of at most 600 runs have ended."), std::string::npos);
   study.enough = 6;
   EXPECT_NE(page().find(rule + "6 were enough, and the study has ended."), std::string::npos);

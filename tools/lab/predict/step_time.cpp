@@ -8,13 +8,14 @@
 namespace drivetrain {
 namespace {
 
-// Of a result [m, n], what its tiles and the last of their waves waste. Half a wave is the mean, which the rates of the
+// Of `together` results [m, n], what their tiles and the last of their waves waste. Half a wave is the mean, which the rates of the
 // machine have: they are of shapes of all sizes.
-double waves(double m, double n, const Hardware& hardware) {
+double waves(double m, double n, double together, const Hardware& hardware) {
   const auto whole = [](double size) { return std::max<int64_t>(1, std::llround(size)); };
-  const auto tiles = static_cast<double>(tiles_of(whole(m), whole(n)));
-  const double mean = tiles / (tiles + static_cast<double>(hardware.multiprocessors) / 2);
-  return mean / wave_share(whole(m), whole(n), hardware.multiprocessors);
+  const double tiles = static_cast<double>(tiles_of(whole(m), whole(n))) * std::max(1.0, together);
+  const auto places = static_cast<double>(hardware.multiprocessors);
+  const double mean = tiles / (tiles + places / 2), full = tiles / (std::ceil(tiles / places) * places);
+  return mean / (tile_share(whole(m), whole(n)) * full);
 }
 
 double sum_of(const std::vector<ProductWork>& list, const StepWork& work, const Hardware& hardware) {
@@ -113,7 +114,9 @@ double product_seconds(const ProductWork& p, const std::string& dtype, const Har
   const ProductRates& rates = hardware.products;
   double slower = (1 + rates.half_rows / p.rows) * (1 + rates.half_width / p.out) * (1 + rates.half_width / p.in);
   if (hardware.multiprocessors > 0)
-    slower *= (waves(p.rows, p.out, hardware) + waves(p.rows, p.in, hardware) + waves(p.out, p.in, hardware)) / 3;
+    slower *= (waves(p.rows, p.out, p.together, hardware) + waves(p.rows, p.in, p.together, hardware) +
+               waves(p.out, p.in, p.together, hardware)) /
+              3;
   return p.flops() / (hardware.peak(dtype) * rates.share) * slower;
 }
 

@@ -17,6 +17,7 @@ struct ProductWork {
   std::string what;
   double rows = 0, out = 0, in = 0, count = 0;
   std::string dtype = {};  // of its operands; "": StepWork's
+  double together = 1;     // of `count`, those whose tiles run in the same waves, as of the experts of a layer
   double flops() const { return 2 * rows * out * in * count; }
 };
 

@@ -67,7 +67,7 @@ std::string others_text(const StudyRecord& study, const Analysis& analysis) {
                   others.front().label, ", by ", difference_in_words(others.front().against), ".");
   const size_t count = alike.size(), more = count > kMostNamed ? count - kMostNamed : 0;
   alike.resize(count - more);
-  return concat("Not shown to be worse: ", count, " of the ", others.size(), " others: ", join(alike, "; "),
+  return concat("Not shown to be worse than it: ", count, " of the ", others.size(), " others: ", join(alike, "; "),
                 more > 0 ? concat(" and ", more, " more") : "", ".");
 }
 

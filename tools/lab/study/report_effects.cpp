@@ -37,12 +37,14 @@ std::string html_table(const char* title, const std::string& by, const std::vect
 
 std::string markdown_table(const char* title, const std::string& by, const std::vector<Effect>& effects) {
   if (effects.empty()) return "";
-  std::string text = std::string("\n| ") + title + " | " + by +
-                     " | 95 % interval | p, Holm | n | cannot be told from |\n| --- | --- | --- | --- | --- | "
-                     "--- |\n";
+  const bool aliases = any_alias(effects);
+  std::string text = std::string("\n| ") + title + " | " + by + " | 95 % interval | p, Holm | n |" +
+                     (aliases ? " cannot be told from |" : "") + "\n| --- | --- | --- | --- | --- |" +
+                     (aliases ? " --- |" : "") + "\n";
   for (const Effect& e : effects)
     text += concat("| ", e.what, " | ", change_text(e.change, e.scale), " | ", interval_of(e), " | ",
-                   e.p_holm ? formatted("%.2g", *e.p_holm) : "", " | ", e.n, " | ", join(e.aliases), " |\n");
+                   e.p_holm ? formatted("%.2g", *e.p_holm) : "", " | ", e.n, aliases ? " | " + join(e.aliases) : "",
+                   " |\n");
   return text;
 }
 

@@ -147,7 +147,7 @@ void add_noise_notes(const Analysis& analysis, std::vector<std::string>& lines) 
                     (analysis.scale == Scale::difference ? formatted("%.3g", *analysis.noise_floor)
                      : *analysis.noise_floor > 1         ? formatted("a factor of %.2g", 1 + *analysis.noise_floor)
                                                          : formatted("%.1f %%", 100 * *analysis.noise_floor)) +
-                    "; smaller differences say nothing.");
+                    "; a single cell's smaller difference says nothing.");
   if (analysis.sensitivity) lines.push_back(sensitivity_text(analysis));
 }
 
@@ -252,7 +252,10 @@ std::string repeats_text(const StudyRecord& study) {
     ++stopped, spared += static_cast<size_t>(std::max<int64_t>(0, study.repeats - cell.stopped.repeats));
   }
   const auto of = [&](int64_t repeats) { return study.cells.size() * static_cast<size_t>(repeats) - spared; };
-  const std::string cells = concat(study.cells.size(), " cells, ") +
+  const bool twice =
+      std::any_of(study.cells.begin(), study.cells.end(), [](const CellRecord& c) { return c.is_noise; });
+  const std::string cells = concat(study.cells.size() - (twice ? 1 : 0), " cells",
+                                   twice ? " and the reference a second time (A/A), " : ", ") +
                             (stopped > 0 ? concat(stopped, " of them stopped early, ") : std::string());
   const size_t loaded = repeats_under_load(study);
   const std::string aside = loaded > 0 ? concat(", ", loaded, " more under load, which count for nothing") : "";

@@ -57,7 +57,7 @@ Table ranking_table(const StudyRecord& study, const Analysis& analysis) {
   if (names || factors.empty()) table.head.push_back("cell");
   for (const size_t f : factors) table.head.push_back(study.cells.front().levels[f].first);
   table.texts = table.head.size();
-  for (const char* name : {"n", "", "95 % interval", "against the reference", "95 % interval", "p"})
+  for (const char* name : {"n", "", "95 % interval", "against the reference", "95 % interval", "p, Holm"})
     table.head.push_back(*name ? name : analysis.outcomes.empty() ? "TGS" : analysis.outcomes.front().name());
   for (size_t i = 1; i < analysis.outcomes.size(); ++i) table.head.push_back(analysis.outcomes[i].name());
   if (!analysis.outcomes.empty()) table.head.push_back("TGS");
