@@ -12,13 +12,13 @@
 
 #include "base/rank_variables.h"
 #include "config_files/places.h"
-#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
 #include "plugin_calls/plugin_call.h"
 #include "plugin_calls/start_device.h"
 #include "shared/commands.h"
+#include "shared/math_threads.h"
 #include "store/socket.h"
 
 namespace drivetrain {

@@ -10,10 +10,10 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "contract/device_runtime.h"
-#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "shared/commands.h"
+#include "shared/math_threads.h"
 
 namespace drivetrain {
 namespace {

@@ -5,11 +5,11 @@
 #include <filesystem>
 
 #include "bench/machine.h"
-#include "device/math_threads.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
 #include "rendezvous/gather_values.h"
 #include "shared/commands.h"
+#include "shared/math_threads.h"
 #include "train/rank_start.h"
 
 namespace drivetrain {

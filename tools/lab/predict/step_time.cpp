@@ -8,8 +8,8 @@
 namespace drivetrain {
 namespace {
 
-// Of `together` results [m, n], what their tiles and the last of their waves waste. Half a wave is the mean, which the rates of the
-// machine have: they are of shapes of all sizes.
+// Of `together` results [m, n], what their tiles and the last of their waves waste. Half a wave is the mean, which the
+// rates of the machine have: they are of shapes of all sizes.
 double waves(double m, double n, double together, const Hardware& hardware) {
   const auto whole = [](double size) { return std::max<int64_t>(1, std::llround(size)); };
   const double tiles = static_cast<double>(tiles_of(whole(m), whole(n))) * std::max(1.0, together);

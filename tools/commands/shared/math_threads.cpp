@@ -1,4 +1,4 @@
-#include "device/math_threads.h"
+#include "shared/math_threads.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/exp.h>
