@@ -82,6 +82,13 @@ TEST_F(StudyFileTest, repeats_are_a_number_or_end_where_a_difference_would_be_sh
 TEST_F(StudyFileTest, an_outcome_takes_the_gate_away_and_seeds_go_by_repeats_alone) {
   const std::string begin = R"({"base": "base.json", "factors": {"a": [1, 2]}, )";
   EXPECT_GT(read(begin + R"("repeats": 2})").gate, 0);
+  for (const char* learned : {R"("factors": {"optimizer.params.lr": [1, 2]}})", R"("factors": {"seed": [1, 2]}})",
+                              R"("rows": [{"set": {"model.params.num_layers": 2}}, {"set": {"threads": 2}}]})"}) {
+    const std::string file = std::string(R"({"base": "base.json", )") + learned;
+    EXPECT_EQ(read(file).gate, 0) << learned << ": cells that learn something else are no mistake";
+    EXPECT_GT(read(R"({"gate": 0.01, )" + file.substr(1)).gate, 0);
+  }
+  EXPECT_GT(read(R"({"base": "base.json", "factors": {"zero_optimization.stage": [1, 2]}})").gate, 0);
   const StudyFile study = read(begin + R"("outcome": "valid_loss", "seed_per_repeat": true})");
   EXPECT_EQ(study.gate, 0);
   EXPECT_EQ(study.outcomes.size(), 1u);

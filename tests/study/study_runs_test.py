@@ -98,7 +98,7 @@ def too_late(folder):
 
 
 def every_end(folder):
-    study = Study(folder, reference={"end": "ok"}, memory_limit_bytes=2 << 30, factors={"end": {"levels": {
+    study = Study(folder, reference={"end": "ok"}, gate=0.001, memory_limit_bytes=2 << 30, factors={"end": {"levels": {
         "ok": {}, "refused": {"tensor_parallel.size": 3}, "nan": {"optimizer.params.lr": 1e30},
         "crashed": ENDLESS, "wrong": {"seed": 7},
         "oom": {"model.params.hidden_size": 3072, "model.params.num_layers": 4}}}})
@@ -415,6 +415,15 @@ def enough_repeats(folder):
     check(report["sensitivity"]["n"] == repeats and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
 
 
+def one_run_again(folder):
+    """Repeats with one seed learn the same: they are called so before and after, and the study does not wait for them to differ."""
+    study = Study(folder, repeats={"until": 0.01, "least": 3, "most": 50}, noise_cell=True, outcome={"metric": "loss", "better": "lower"},
+                  factors={"lr": {"key": "optimizer.params.lr", "levels": [0.001, 0.002]}}, gate=False)
+    study.run(says=["every repeat of a cell has the same seed", "repeats of a cell are the same to the last digit"])
+    check({block for _, block in study.states()} == {0, 1, 2}, study.states())
+    check("they are one run, done again with one seed" in (study.output / "report.md").read_text(), "the report does not say it")
+
+
 def looks_at_whole_blocks_only(folder):
     """A study that goes on in the middle of a block ends it before it asks whether its repeats are enough."""
     study = Study(folder, repeats={"until": 1e-9, "least": 3, "most": 4}, noise_cell=True, figure="minimum",
@@ -517,7 +526,7 @@ def plan_and_compare(folder):
 def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
-        cases = (looks_at_whole_blocks_only, enough_repeats, fraction, plan_and_compare, every_end, too_late, disk_full,
+        cases = (looks_at_whole_blocks_only, one_run_again, enough_repeats, fraction, plan_and_compare, every_end, too_late, disk_full,
                  on_a_terminal, killed_and_resumed, grown, of_many_pieces, live, disturbed, side_by_side, stopped_early, interrupted, bad_input, planned_times, offloaded_cells_need_less)
         cases = [case for case in cases if case.__name__ in (sys.argv[1:] or [case.__name__])]  # those that are named, or all
         with concurrent.futures.ThreadPoolExecutor(3) as threads:

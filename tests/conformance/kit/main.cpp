@@ -265,8 +265,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest();
   on_exit(on_exit_by_others, nullptr);
   at_work = getpid();
-  at::exp(at::ones(
-      {1}));  // the first such call must not come from two ranks at once (tools/commands/shared/math_threads.cpp)
+  // The first such call must not come from two ranks at once (tools/commands/shared/math_threads.cpp).
+  at::exp(at::ones({1}));
   int code = 1;
   try {
     code = check_output(run({argv + 1, argv + argc}));

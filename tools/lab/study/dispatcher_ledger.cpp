@@ -27,6 +27,11 @@ bool Dispatcher::shows_enough(int64_t blocks) {
   const std::string& folder = all_.study.output_dir;
   const StudyRecord record = records_of(read_ledger(folder), folder);
   const Analysis analysis = analysis_of(record);
+  if (analysis.is_one_run) {
+    say("repeats of a cell are the same to the last digit, and further ones would be, too: \"seed_per_repeat\": true "
+        "gives each a seed of its own");
+    return true;
+  }
   if (!analysis.sensitivity || analysis.sensitivity->n < repeats.least) return false;
   const double shown = analysis.sensitivity->surely_shown();
   if (shown > repeats.until) return false;
