@@ -125,7 +125,6 @@ TEST(HostLoad, runs_under_more_than_is_allowed_come_again) {
   EXPECT_EQ(done(1), "abcd");
 }
 
-// The report tells disturbed runs and has them in no figure.
 TEST(HostLoad, repeats_that_ended_under_load_alone_are_counted_apart) {
   StudyRecord study = planted();
   const size_t all = study.cells.size() * kBlocks;
@@ -138,6 +137,7 @@ TEST(HostLoad, repeats_that_ended_under_load_alone_are_counted_apart) {
       << repeats_text(study);
 }
 
+// The report tells disturbed runs and has them in no figure.
 TEST(HostLoad, disturbed_runs_are_told_and_left_out) {
   StudyRecord study = planted();
   study.allow_load = 0.1;

@@ -98,6 +98,18 @@ TEST_F(Folders, repeats_of_both_come_one_after_the_other) {
   EXPECT_EQ(ended_runs(read_ledger(folder("c"))).size(), 8u);
 }
 
+TEST_F(Folders, losses_that_one_of_them_does_not_compare_are_not_compared) {
+  for (const auto& [name, gate] : {std::pair("a", 0.001), std::pair("b", 0.0)}) {
+    Ledger ledger(folder(name));
+    Value begin = head("study", 1);
+    begin.set("gate", gate);
+    ledger.add(begin), ledger.add(cell(name == std::string("a") ? "1" : "2"));
+    add_runs(ledger, {name == std::string("a") ? "lr=1" : "lr=2"}, 0, 1);
+  }
+  merge_studies({folder("a"), folder("b"), folder("c")});
+  EXPECT_EQ(records_of(read_ledger(folder("c")), folder("c")).gate, 0);
+}
+
 // A study with itself, with a copy of it, or with one that grew from a copy.
 TEST_F(Folders, a_run_that_is_in_both_is_refused) {
   for (const char* name : {"a", "b"}) {

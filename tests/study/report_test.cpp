@@ -253,11 +253,16 @@ TEST(Report, repeats_that_are_one_run_say_nothing_of_chance) {
   const std::string same = text();
   for (const char* part : {"to the last digit", "seed_per_repeat", "one run, done again"})
     EXPECT_NE(same.find(part), std::string::npos) << part << "\n" << same;
-  for (const char* part : {"Noise floor", "To be shown with", "too few repeats"})
+  for (const char* part :
+       {"Noise floor", "To be shown with", "too few repeats", "(95 % interval", "Not shown to be worse"})
     EXPECT_EQ(same.find(part), std::string::npos) << part << "\n" << same;
   for (RunRecord& run : study.cells[1].runs)
     run.figures["valid_loss"].value[0] += 1e-9 * static_cast<double>(run.block);
   EXPECT_EQ(text().find("to the last digit"), std::string::npos);
+  for (RunRecord& run : study.cells[1].runs) run.figures["valid_loss"].value[0] = 4.0;
+  for (CellRecord& cell : study.cells)
+    for (RunRecord& run : cell.runs) run.seed = run.block;
+  EXPECT_EQ(text().find("one run"), std::string::npos) << "each has a seed of its own";
 }
 
 // Not one whose level reads like it by chance.

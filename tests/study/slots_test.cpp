@@ -125,7 +125,7 @@ TEST_F(HostSlots, are_hostfiles_of_one_size_that_share_no_host) {
   EXPECT_EQ(slots[1].hosts, other);
   EXPECT_EQ(slots[1].place(), "hosts c, d");
   EXPECT_TRUE(slots[1].cpus.empty());
-  EXPECT_EQ(ranks_of_hostfile(other), 4);
+  EXPECT_EQ(ranks_of_hostfile(other, "study.json"), 4);
   const auto expect = [](const std::string& refusal, const std::string& part) {
     EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
   };
@@ -135,6 +135,21 @@ TEST_F(HostSlots, are_hostfiles_of_one_size_that_share_no_host) {
   expect(refusal_of(json(one, folder_.path() + "/none")), "/none");
   expect(refusal_of(R"({"dispatch": {"slots": [{"hosts": "a", "cores": "0"}]}})"), "{\"hosts\": HOSTFILE}");
   expect(refusal_of(R"({"dispatch": {"slots": [{"cores": "0"}, {"hosts": "a"}]}})"), "all of them are hosts");
+}
+
+// Its runs would be taken for those of as many ranks as before.
+TEST_F(HostSlots, a_hostfile_with_other_ranks_than_when_the_study_began_is_refused) {
+  std::vector<CellPlan> plans(1);
+  plans[0].hosts = write("one", "a slots=2\n"), plans[0].world_size = 2;
+  EXPECT_NO_THROW(check_ranks(plans, "study.json"));
+  write("one", "a slots=3\n");
+  try {
+    check_ranks(plans, "study.json");
+    ADD_FAILURE() << "taken";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::config);
+    EXPECT_NE(std::string(e.what()).find("has 3 slots now, and had 2"), std::string::npos) << e.what();
+  }
 }
 
 TEST(Slots, of_slurm_are_tasks_with_options_that_the_study_does_not_say_itself) {

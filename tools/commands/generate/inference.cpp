@@ -11,6 +11,7 @@
 #include "memory/cpu_allocator.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
+#include "shared/math_threads.h"
 #include "step/evaluator.h"
 #include "step/executor.h"
 
@@ -70,6 +71,7 @@ struct Inference::Impl {
         state(run->services->seed, &run->units, run->plugins.recompute.get(), {}, run->plan.id_of(Recompute::kKind)),
         executor(executor_parts(*run), state, 0),
         loading(peak()) {
+    make_math_ready();
     if (DeviceRuntime* const device = run->device_runtime()) device->reset_peak(run->services->device);
     reset_cpu_peak();
   }

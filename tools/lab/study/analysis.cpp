@@ -186,9 +186,26 @@ bool is_one_run(const Analysis& analysis) {
   for (const CellResult& cell : analysis.cells) {
     const std::vector<double>& values = cell.values();
     any |= values.size() > 1;
+    for (const RunRecord& run : cell.cell->runs)
+      if (run.seed != cell.cell->runs.front().seed) return false;
     if (std::any_of(values.begin(), values.end(), [&](double value) { return value != values.front(); })) return false;
   }
   return any && !analysis.outcomes.empty();
+}
+
+// What repeats that are one run seem to show.
+void forget_chance(Analysis& analysis) {
+  for (CellResult& cell : analysis.cells) {
+    OutcomeResult& outcome = cell.outcomes.front();
+    outcome.summary.confidence.reset();
+    Comparison& c = outcome.against;
+    c.interval.reset(), c.paired.reset(), c.paired_holm.reset();
+    c.verdict = Verdict::untested;
+  }
+  for (std::vector<Effect>* const list : {&analysis.effects, &analysis.interactions})
+    for (Effect& effect : *list) effect.interval.reset(), effect.p.reset(), effect.p_holm.reset();
+  analysis.noise.reset(), analysis.noise_floor.reset();
+  analysis.noise_alarm = false;
 }
 
 // The deviation is that of all pairs together: a single pair's is a poor guess where there are few repeats.
@@ -309,6 +326,7 @@ Analysis analysis_of(const StudyRecord& study) {
     return higher ? one > other : one < other;
   });
   add_effects(study, analysis);
+  if (analysis.is_one_run) forget_chance(analysis);
   return analysis;
 }
 

@@ -88,7 +88,8 @@ std::string Planner::place_of(const Cell& cell, const std::string& key) const {
 // On hosts a run has as many ranks as these have slots.
 void Planner::set_ranks(CellPlan& plan) const {
   if (plan.hosts.empty() && study_.dispatch.is_of_hosts()) plan.hosts = study_.dispatch.listed.front().hosts;
-  const int64_t ranks = plan.hosts.empty() ? std::max<int64_t>(plan.world_size, 1) : ranks_of_hostfile(plan.hosts);
+  const int64_t ranks =
+      plan.hosts.empty() ? std::max<int64_t>(plan.world_size, 1) : ranks_of_hostfile(plan.hosts, study_.path);
   if (!plan.hosts.empty() && plan.world_size > 0 && plan.world_size != ranks)
     throw fail(ErrorCode::config, study_.path, ": \"world_size\" is ", plan.world_size, ", and ", shown(plan.hosts),
                " has ", ranks, ranks == 1 ? " slot" : " slots",
@@ -105,7 +106,7 @@ CellPlan Planner::launch_of(const Cell& cell) const {
     if (change.key == "world_size")
       plan.world_size = change.value->as_int();
     else if (change.key == "hosts")
-      plan.hosts = change.value ? change.value->as_string() : "";
+      plan.hosts = change.value ? beside(study_.path, change.value->as_string()) : "";
     else if (change.key.starts_with("environment.") && change.value)
       plan.environment.push_back(change.key.substr(12) + "=" + (text ? change.value->as_string() : value));
     else if (!change.key.starts_with("environment."))

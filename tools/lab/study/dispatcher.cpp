@@ -112,7 +112,7 @@ void Dispatcher::start(const Turn& turn, size_t slot) {
   auto running = std::make_unique<Running>();
   running->turn = turn, running->line = line_of(turn);
   const Slot& own = all_.slots[slot];
-  if (runs_.size() > 1) running->line.set("slot", static_cast<int64_t>(slot) + 1);
+  if (runs_.size() > 1 || !own.hosts.empty()) running->line.set("slot", static_cast<int64_t>(slot) + 1);
   if (runs_.size() > 1 && own.hosts.empty()) running->line.set("cores", own.cores);
   if (!own.hosts.empty()) running->line.set("hosts", own.names);
   if (!own.devices.empty()) running->line.set("devices", own.devices);

@@ -16,7 +16,8 @@ std::vector<StoppedCell> cells_to_stop(const Analysis& analysis, const std::vect
   for (const size_t i : analysis.ranking)
     if (std::find(competing.begin(), competing.end(), analysis.cells[i].cell->id) != competing.end())
       cells.push_back(&analysis.cells[i]);
-  if (cells.size() < 2 || rivals < 1 || looks < 1) return {};
+  // Repeats that are one run say nothing of chance, so nothing of who cannot win.
+  if (cells.size() < 2 || rivals < 1 || looks < 1 || analysis.is_one_run) return {};
   const CellResult& best = *cells.front();
   const double each = level / static_cast<double>(rivals) / static_cast<double>(looks);
   std::vector<StoppedCell> stopped;

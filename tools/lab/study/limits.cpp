@@ -53,9 +53,10 @@ std::string out_of_reach(const Outcome& outcome, const CellPlan& plan) {
 // Outcomes of what was learned, and nothing that differs from repeat to repeat. Speeds do differ.
 bool repeats_one_run(const StudyFile& study) {
   const auto is_learned = [](const Outcome& outcome) {
-    for (const char* part : {"loss", "perplexity", "bits_per_byte", "acc"})
-      if (outcome.metric.find(part) != std::string::npos) return true;
-    return false;
+    const std::string last = outcome.metric.substr(outcome.metric.rfind('/') + 1);
+    for (const char* end : {"loss", "perplexity", "bits_per_byte", "accuracy"})
+      if (last.ends_with(end)) return true;
+    return last == "acc" || last == "acc_norm";
   };
   return study.repeats.most > 1 && !study.seed_per_repeat && !study.outcomes.empty() &&
          std::all_of(study.outcomes.begin(), study.outcomes.end(), is_learned);
@@ -129,6 +130,12 @@ void check_reach(const StudyFile& study, const std::vector<CellPlan>& plans) {
                  "\n   choose an earlier point, or raise \"train_steps\"");
 }
 
+std::string advice_on_seeds(const StudyFile& study) {
+  if (!repeats_one_run(study)) return "";
+  return "every repeat of a cell has the same seed, so repeats learn the same and say nothing of chance: "
+         "\"seed_per_repeat\": true gives each a seed of its own";
+}
+
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
                                            const std::vector<CellPlan>& plans, const HostMemory& here) {
   std::vector<std::string> lines;
@@ -145,10 +152,6 @@ std::vector<std::string> expected_failures(const StudyFile& study, const std::ve
     if (!end.too_short.empty())
       lines.push_back(concat(cells[i].id, " will not have an outcome by its plan: ", end.too_short));
   }
-  if (repeats_one_run(study))
-    lines.push_back(
-        "every repeat of a cell has the same seed, so what it learns is the same to the last digit and says nothing of "
-        "chance: \"seed_per_repeat\": true gives each a seed of its own");
   all_s /= static_cast<double>(study.dispatch.slots);
   if (study.budget_s > 0 && all_s > study.budget_s)
     lines.push_back(concat("\"budget_s\" is ", study.budget_s, " s: the steps of all runs are planned to ",

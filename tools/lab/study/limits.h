@@ -23,13 +23,16 @@ struct ExpectedEnd {
 };
 ExpectedEnd expected_end(const StudyFile& study, const CellPlan& plan, const HostMemory& here);
 
+// Where outcomes are of what was learned and repeats differ in nothing; else "".
+std::string advice_on_seeds(const StudyFile& study);
+
 // Throws Error(config) where an outcome lies beyond the last step of the reference, the first of the cells, by its
 // plan.
 void check_reach(const StudyFile& study, const std::vector<CellPlan>& plans);
 
 // One line for each cell that does not fit, by the machine's file, by "memory_limit_bytes" or by this host's memory,
-// that is planned to run beyond "timeout_s", or that ends before an outcome, one where repeats can only say the same,
-// and one where all runs together are planned beyond "budget_s".
+// that is planned to run beyond "timeout_s", or that ends before an outcome, and one where all runs together are
+// planned beyond "budget_s".
 std::vector<std::string> expected_failures(const StudyFile& study, const std::vector<Cell>& cells,
                                            const std::vector<CellPlan>& plans, const HostMemory& here);
 

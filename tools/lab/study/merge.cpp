@@ -175,6 +175,7 @@ std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int
   head.set("event", "study"), head.set("time", *a.lines.front().find("time")), head.set("repeats", repeats);
   head.set("cells", std::move(ids)), head.set("merged", std::move(from));
   if (const double level = stop_level_of(a, b); level > 0) head.set("stop_level", level);
+  if (const Value* const gate = b.head->find("gate"); gate && gate->as_double() == 0) head.set("gate", 0.0);
   std::vector<Value> lines = {std::move(head)};
   std::map<std::string, std::string> configs;
   for (const Value* const cell : cells) {

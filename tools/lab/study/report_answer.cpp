@@ -24,7 +24,7 @@ std::string best_text(const StudyRecord& study, const Analysis& analysis, const 
   const Summary& summary = best.summary();
   std::string text = concat("Best by ", ranked_by(analysis), ": ", label_of(*best.cell, study), ", ",
                             value_text(analysis, summary.mean), " (");
-  if (summary.confidence && analysis.scale == Scale::ratio && !analysis.is_one_run)
+  if (summary.confidence && analysis.scale == Scale::ratio)
     text += formatted("95 %% interval %s to %s, ", value_text(analysis, summary.confidence->low).c_str(),
                       value_text(analysis, summary.confidence->high).c_str());
   text += concat("n = ", summary.n, ").");
@@ -81,7 +81,7 @@ std::vector<std::string> answer_of(const StudyRecord& study, const Analysis& ana
   const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
                                       [](const CellResult& r) { return r.cell->is_reference; });
   std::vector<std::string> lines = {best_text(study, analysis, analysis.cells[analysis.ranking.front()], *reference)};
-  if (analysis.ranking.size() > 1) lines.push_back(others_text(study, analysis));
+  if (analysis.ranking.size() > 1 && !analysis.is_one_run) lines.push_back(others_text(study, analysis));
   if (analysis.noise_alarm) lines.push_back("Read none of this before the alarm below.");
   return lines;
 }

@@ -35,7 +35,7 @@ table.sorts th{cursor:pointer} th[aria-sort]::after{content:" \25B2";font-size:.
 @page{size:A4 landscape;margin:12mm}
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible;margin:0} .wide table{width:100%}
- table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
+ table{font-size:7pt} td.n,th.n{white-space:normal} figure svg{max-height:165mm}
  .filter,#tools h2,.detail,.charts section:nth-of-type(n+3){display:none} .paper{display:block}
  .charts{display:grid;grid-template-columns:1fr 1fr;gap:0 6mm} .charts section{break-inside:avoid} .end{columns:2}
  td,th{padding:.02rem .3rem;line-height:1.2} .charts svg{max-height:100mm}

@@ -159,7 +159,8 @@ bool varies(const StudyRecord& study, size_t factor) {
   return false;
 }
 
-bool is_of_ranks(const StudyRecord& study, size_t factor) {
+// Levels and numbers of ranks go together.
+bool goes_with_ranks(const StudyRecord& study, size_t factor) {
   std::map<std::string, int64_t> ranks;
   std::map<int64_t, std::string> levels;
   for (const CellRecord& cell : study.cells) {
@@ -169,6 +170,17 @@ bool is_of_ranks(const StudyRecord& study, size_t factor) {
     if (!fits) return false;
   }
   return levels.size() > 1;
+}
+
+// Where several factors change with the ranks, the one that reads like them.
+bool is_of_ranks(const StudyRecord& study, size_t factor) {
+  if (!goes_with_ranks(study, factor)) return false;
+  const bool reads = std::all_of(study.cells.begin(), study.cells.end(), [&](const CellRecord& cell) {
+    return cell.levels[factor].second == std::to_string(cell.world_size);
+  });
+  for (size_t other = 0; !reads && other < study.cells.front().levels.size(); ++other)
+    if (other != factor && goes_with_ranks(study, other)) return false;
+  return true;
 }
 
 std::string change_text(double change, Scale scale) {
@@ -346,6 +358,8 @@ std::vector<std::string> notes_of(const StudyRecord& study, const Analysis& anal
     else if (result.ok == 0)
       lines.push_back("Not ranked: " + name + ": " + state_text(result));
   }
+  if (study.gate == 0 && analysis.outcomes.empty())
+    lines.push_back("Losses of cells are not compared: the study has no `gate`.");
   add_outcome_notes(study, analysis, lines);
   add_noise_notes(analysis, lines);
   add_load_notes(study, lines);

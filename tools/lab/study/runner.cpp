@@ -105,7 +105,7 @@ class Runner {
     head_ = head_of(study_, design_, build_);
     const bool is_new = ledger_->is_new();
     if (is_new) {
-      add(head_);
+      // Written once its cells can be.
     } else if (request_.grow) {
       check_grown(last_head(lines_), head_, study_.path);
       grows_ = !(*last_head(lines_).find("study") == *head_.find("study"));
@@ -130,6 +130,7 @@ class Runner {
                                        [&](const Cell& cell) { return known.contains(cell.id); });
     if (all_known && !request_.grow) {
       for (const Cell& cell : design_.cells) plans_.push_back(plan_of_launch(*known.at(cell.id)));
+      check_ranks(plans_, study_.path);
       return;
     }
     say(concat(design_.cells.size(), " cells: each is planned before any runs"));
@@ -145,6 +146,7 @@ class Runner {
     check_slurm(study_, design_.cells, plans_);
     check_reach(study_, plans_);
     tell_limits();
+    if (ledger_->is_new()) add(head_);
     std::vector<Value> news;
     for (size_t i = 0; i < plans_.size(); ++i)
       if (!known.contains(design_.cells[i].id))
@@ -155,6 +157,7 @@ class Runner {
 
   // What a plan says before the first run needs no run to find out.
   void tell_limits() {
+    if (const std::string advice = advice_on_seeds(study_); !advice.empty()) say(advice);
     for (const std::string& line : expected_failures(study_, design_.cells, plans_, memory_here())) say(line);
   }
 

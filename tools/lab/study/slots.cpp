@@ -94,11 +94,11 @@ void check_listed(const StudyFile& study, const std::vector<Slot>& slots) {
   }
 }
 
-std::vector<program::Host> hosts_in(const std::string& hostfile) {
+std::vector<program::Host> hosts_in(const std::string& hostfile, const std::string& path) {
   try {
     return program::read_hostfile(hostfile);
   } catch (const UsageError& e) {
-    throw fail(ErrorCode::config, "study: \"hosts\": ", e.what());
+    throw fail(ErrorCode::config, path, ": \"hosts\": ", e.what());
   }
 }
 
@@ -121,7 +121,7 @@ std::vector<Slot> host_slots(const StudyFile& study) {
   std::vector<std::string> taken;
   std::string first;
   for (const Dispatch::Listed& one : study.dispatch.listed) {
-    const std::vector<program::Host> hosts = hosts_in(one.hosts);
+    const std::vector<program::Host> hosts = hosts_in(one.hosts, study.path);
     for (const program::Host& host : hosts)
       for (const std::string& other : taken)
         if (program::same_host_name(host.name, other))
@@ -187,7 +187,19 @@ std::vector<Slot> slots_here(const StudyFile& study) {
   return slots_of(study, topology, devices_here());
 }
 
-int64_t ranks_of_hostfile(const std::string& hostfile) { return program::ranks_of(hosts_in(hostfile)); }
+int64_t ranks_of_hostfile(const std::string& hostfile, const std::string& path) {
+  return program::ranks_of(hosts_in(hostfile, path));
+}
+
+void check_ranks(const std::vector<CellPlan>& plans, const std::string& path) {
+  for (const CellPlan& plan : plans) {
+    if (plan.hosts.empty() || !plan.refusal.empty()) continue;
+    if (const int64_t now = ranks_of_hostfile(plan.hosts, path); now != plan.world_size)
+      throw fail(ErrorCode::config, path, ": ", shown(plan.hosts), " has ", now, now == 1 ? " slot" : " slots",
+                 " now, and had ", plan.world_size,
+                 " when the study began\n   runs of both would be taken for the same: put it back, or begin anew");
+  }
+}
 
 void check_slots(const std::vector<Slot>& slots, const std::vector<Cell>& cells, const std::vector<CellPlan>& plans,
                  const std::string& path) {

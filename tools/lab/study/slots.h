@@ -28,11 +28,14 @@ std::vector<Slot> slots_of(const StudyFile& study, hwloc_topology* topology, con
 // Of this host.
 std::vector<Slot> slots_here(const StudyFile& study);
 
-// Ranks of a hostfile: all its slots. Throws Error(config).
-int64_t ranks_of_hostfile(const std::string& hostfile);
+// Ranks of a hostfile of the study in `path`: all its slots. Throws Error(config).
+int64_t ranks_of_hostfile(const std::string& hostfile, const std::string& path);
 
-// What a slot cannot give: other hosts or numbers of ranks, more GPUs than it has, devices that a cell chooses itself.
-// Throws Error(config).
+// Hosts of cells that have run have as many ranks as then. Throws Error(config).
+void check_ranks(const std::vector<CellPlan>& plans, const std::string& path);
+
+// What a slot cannot give: other hosts, more GPUs than it has, devices that a cell chooses itself. Throws
+// Error(config).
 void check_slots(const std::vector<Slot>& slots, const std::vector<Cell>& cells, const std::vector<CellPlan>& plans,
                  const std::string& path);
 

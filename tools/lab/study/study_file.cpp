@@ -186,7 +186,7 @@ bool changes_what_is_learned(const StudyFile& file) {
     return std::any_of(changes.begin(), changes.end(), [](const Change& change) {
       const std::string section = change.key.substr(0, change.key.find('.'));
       for (const char* one :
-           {"model", "dataset", "optimizer", "scheduler", "lr_schedule", "param_groups", "seed", "gradient_clipping"})
+           {"model", "dataset", "optimizer", "scheduler", "param_groups", "seed", "gradient_clipping"})
         if (section == one) return true;
       return false;
     });
@@ -233,11 +233,15 @@ void read_places(const Value& study, StudyFile& file) {
   file.name = study.find("name") ? text(study, "name") : fs::path(file.path).stem().string();
   const std::string folder = text(study, "output_dir");
   file.output_dir = fs::absolute(folder.empty() ? "studies/" + file.name : folder).lexically_normal().string();
-  file.hosts = text(study, "hosts");
+  if (study.find("hosts")) file.hosts = beside(file.path, text(study, "hosts"));
   if (const Value* const variables = study.find("environment")) file.environment = environment_of(*variables);
 }
 
 }  // namespace
+
+std::string beside(const std::string& path, const std::string& file) {
+  return (fs::path(path).parent_path() / file).lexically_normal().string();
+}
 
 StudyFile read_study(const std::string& path) {
   StudyFile file;
@@ -274,7 +278,7 @@ StudyFile read_study(const std::string& path) {
   file.hardware = text(study, "hardware");
   // A name stays one; a path begins at the study's file, as the base's does.
   if (file.hardware.find('/') != std::string::npos || file.hardware.ends_with(".json"))
-    file.hardware = (fs::path(path).parent_path() / file.hardware).lexically_normal().string();
+    file.hardware = beside(path, file.hardware);
   if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
   if (file.repeats.until > 0 && !file.noise_cell)
     throw wrong(*study.find("repeats"), "\"until\" counts repeats by the noise cell, and \"noise_cell\" is false");

@@ -124,6 +124,9 @@ struct StudyFile {
   bool noise_cell = true;         // the reference a second time in every block
 };
 
+// A file that the study in `path` names: relative to it.
+std::string beside(const std::string& path, const std::string& file);
+
 // Reads and checks a study file. Throws Error(config) with place and remedy.
 StudyFile read_study(const std::string& path);
 

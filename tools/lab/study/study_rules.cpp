@@ -79,7 +79,7 @@ Dispatch slurm_of(const Value& value) {
   return dispatch;
 }
 
-Dispatch dispatch_of(const Value& value) {
+Dispatch dispatch_of(const Value& value, const std::string& study_path) {
   const auto refuse = [](const Value& at) {
     throw wrong(at, concat("\"dispatch\" is {\"slots\": N}, or {\"slots\": [{\"cores\": \"0-3\", \"devices\": \"0\"}, "
                            "...]}, or {\"slots\": [{\"hosts\": HOSTFILE}, ...]}, or {\"slurm\": {...}}, found ",
@@ -107,7 +107,8 @@ Dispatch dispatch_of(const Value& value) {
                     "{\"hosts\": HOSTFILE}");
       if (!dispatch.listed.empty() && has_hosts == dispatch.listed.front().hosts.empty())
         throw wrong(slot, "slots are all parts of this host, or all of them are hosts");
-      dispatch.listed.push_back({text_in(slot, "cores"), text_in(slot, "devices"), text_in(slot, "hosts")});
+      dispatch.listed.push_back({text_in(slot, "cores"), text_in(slot, "devices"),
+                                 has_hosts ? beside(study_path, text_in(slot, "hosts")) : ""});
     }
     if (dispatch.listed.empty()) refuse(*slots);
     dispatch.slots = static_cast<int64_t>(dispatch.listed.size());
@@ -151,7 +152,7 @@ EarlyStop early_stop_of(const Value& value, int64_t most) {
 
 void read_rules(const Value& study, StudyFile& file) {
   if (const Value* const load = study.find("allow_load")) file.allow_load = allow_load_of(*load);
-  if (const Value* const dispatch = study.find("dispatch")) file.dispatch = dispatch_of(*dispatch);
+  if (const Value* const dispatch = study.find("dispatch")) file.dispatch = dispatch_of(*dispatch, file.path);
   if (const Value* const budget = study.find("budget_s"); budget && file.dispatch.is_slurm)
     throw wrong(*budget,
                 "\"budget_s\" counts time on this host, and runs are tasks of SLURM\n   leave it out; sbatch's "
