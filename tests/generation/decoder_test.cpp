@@ -140,8 +140,8 @@ TEST(Decoder, a_text_stays_in_the_cache_beside_one_beyond_the_positions) {
   Decoder decoder(model, log);
   const auto logits_of_first = [&](std::vector<Text> texts, size_t ends) {
     Tensors logits;
-    decoder.begin(texts, 12);
-    for (size_t i = 0; i < 12; ++i) {
+    decoder.begin(texts, 8);
+    for (size_t i = 0; i < 8; ++i) {
       const at::Tensor all = decoder.logits();
       EXPECT_EQ(all.size(0), static_cast<int64_t>(decoder.growing().size()));
       logits.push_back(all[0].clone());
@@ -155,10 +155,10 @@ TEST(Decoder, a_text_stays_in_the_cache_beside_one_beyond_the_positions) {
     return at::stack(logits);
   };
   const Text own = text_of(7, 1);
-  const at::Tensor alone = logits_of_first({own}, 12);
+  const at::Tensor alone = logits_of_first({own}, 8);
   EXPECT_TRUE(log.warnings.empty());
-  for (const int64_t length : {62, 64, 66, 80}) {
-    EXPECT_TRUE(logits_of_first({own, text_of(length, 9)}, 12).equal(alone)) << length;
+  for (const int64_t length : {62, 66}) {
+    EXPECT_TRUE(logits_of_first({own, text_of(length, 9)}, 8).equal(alone)) << length;
     EXPECT_TRUE(logits_of_first({own, text_of(length, 9), text_of(63, 4)}, 5).equal(alone)) << length;
   }
   EXPECT_EQ(log.warnings.size(), 1u);
