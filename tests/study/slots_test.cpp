@@ -197,7 +197,7 @@ TEST(Slots, what_a_slot_cannot_give_is_refused) {
   EXPECT_TRUE(refused(""));
   plans[0].environment = {"CUDA_VISIBLE_DEVICES=1"};
   EXPECT_TRUE(refused("sets CUDA_VISIBLE_DEVICES"));
-  plans[0].environment = {}, plans[0].hosts = "hostfile";
+  plans[0].environment = {}, plans[0].hosts = "hostfile", plans[0].names_hosts = true;
   EXPECT_TRUE(refused("slots say where a run is"));
 }
 

@@ -87,13 +87,16 @@ std::string Planner::place_of(const Cell& cell, const std::string& key) const {
 
 // On hosts a run has as many ranks as these have slots.
 void Planner::set_ranks(CellPlan& plan) const {
+  plan.names_hosts = !plan.hosts.empty();
   if (plan.hosts.empty() && study_.dispatch.is_of_hosts()) plan.hosts = study_.dispatch.listed.front().hosts;
   const int64_t ranks =
       plan.hosts.empty() ? std::max<int64_t>(plan.world_size, 1) : ranks_of_hostfile(plan.hosts, study_.path);
   if (!plan.hosts.empty() && plan.world_size > 0 && plan.world_size != ranks)
-    throw fail(ErrorCode::config, study_.path, ": \"world_size\" is ", plan.world_size, ", and ", shown(plan.hosts),
-               " has ", ranks, ranks == 1 ? " slot" : " slots",
-               "\n   a run on hosts has a rank for each slot: leave \"world_size\" out, or change the hostfile");
+    plan.refusal =
+        concat("\"world_size\" is ", plan.world_size, ", and ", shown(plan.hosts), " has ", ranks,
+               ranks == 1 ? " slot" : " slots",
+               "\n   a run on hosts has a rank for each slot: leave \"world_size\" out, change the hostfile, or "
+               "leave such cells out by \"constraints\"");
   plan.world_size = ranks;
 }
 

@@ -12,7 +12,8 @@ namespace drivetrain::study {
 struct CellPlan {
   std::string refusal;  // empty: it would run
   int64_t world_size = 1;
-  std::string hosts;
+  std::string hosts;                     // a hostfile, of the study's or of its first slot
+  bool names_hosts = false;              // the study or the cell does, whatever slots there are
   std::vector<std::string> environment;  // NAME=VALUE
   std::vector<std::string> sets;         // KEY=VALUE of --set
   std::vector<std::string> places;       // of these in the study's file: "factor \"lr\", level \"0.1\""

@@ -160,6 +160,27 @@ void add_stops(const Part& a, const Part& b, std::vector<Value>& lines) {
   }
 }
 
+double gate_of(const Part& part) {
+  const Value* const gate = part.head->find("gate");
+  return gate && gate->is_number() ? gate->as_double() : 0;
+}
+// None where one of them has none, else the narrower one: the order of the two decides nothing.
+double gate_of(const Part& a, const Part& b) { return std::min(gate_of(a), gate_of(b)); }
+
+// What the two judge by differently, and what holds now.
+std::vector<std::string> unlike_rules(const Part& a, const Part& b) {
+  std::vector<std::string> list;
+  if (gate_of(a) != gate_of(b))
+    list.push_back(formatted("their gates differ, %g and %g: ", gate_of(a), gate_of(b)) +
+                   (gate_of(a, b) > 0 ? formatted("losses are compared by %g", gate_of(a, b))
+                                      : std::string("losses of cells are not compared")));
+  const Value *const one = a.head->find("outcome"), *const other = b.head->find("outcome");
+  if ((one == nullptr) != (other == nullptr) || (one && !(*one == *other)))
+    list.push_back("their outcomes differ: " + (one ? "that of the first is taken, " + one->to_json()
+                                                    : std::string("cells are compared by speed, as in the first")));
+  return list;
+}
+
 std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int64_t repeats) {
   Value head = *a.head, ids = Value::array(), from = Value::array();
   std::vector<const Value*> cells;
@@ -175,7 +196,7 @@ std::vector<Value> merged_lines(const Part& a, const Part& b, int64_t shift, int
   head.set("event", "study"), head.set("time", *a.lines.front().find("time")), head.set("repeats", repeats);
   head.set("cells", std::move(ids)), head.set("merged", std::move(from));
   if (const double level = stop_level_of(a, b); level > 0) head.set("stop_level", level);
-  if (const Value* const gate = b.head->find("gate"); gate && gate->as_double() == 0) head.set("gate", 0.0);
+  head.set("gate", gate_of(a, b));
   std::vector<Value> lines = {std::move(head)};
   std::map<std::string, std::string> configs;
   for (const Value* const cell : cells) {
@@ -229,6 +250,7 @@ std::string merge_studies(const MergeRequest& request) {
   write_report(records_of(read_ledger(request.into), request.into));
   std::string text = concat(a.ends.size(), " and ", b.ends.size(), " runs are one study of ", repeats, " repeats\n");
   if (shift > 0) text += concat("both have run the same repeats: those of the second begin with ", shift + 1, " now\n");
+  for (const std::string& line : unlike_rules(a, b)) text += line + "\n";
   return text + "report: " + request.into + "/report.html\n";
 }
 

@@ -52,6 +52,7 @@ std::string slots_text(const StudyRecord& study) {
   std::vector<std::string> list;
   for (const auto& [slot, all] : places)
     list.push_back(concat("slot ", slot, ": ", join(std::vector<std::string>(all.begin(), all.end()), " or ")));
+  if (list.size() == 1 && on_hosts) return "Runs were on " + *places.begin()->second.begin() + ".";
   return "Runs went side by side (" + join(list, "; ") +
          (on_hosts ? "): speeds are those of several hosts, and compare cells only where the hosts are alike; what the "
                      "hosts share, such as the network, they shared."

@@ -176,6 +176,7 @@ class Runner {
     head_.set("event", "grown"), head_.set("cells", std::move(ids));
     add(head_);
     say(concat("the study grows: ", cells, " further cells, ", study_.repeats.most, " repeats"));
+    if (study_.gate == 0 && study_.outcomes.empty()) say("losses of cells are not compared: the study has no \"gate\"");
   }
 
   const StudyFile& study_;

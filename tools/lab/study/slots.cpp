@@ -98,7 +98,8 @@ std::vector<program::Host> hosts_in(const std::string& hostfile, const std::stri
   try {
     return program::read_hostfile(hostfile);
   } catch (const UsageError& e) {
-    throw fail(ErrorCode::config, path, ": \"hosts\": ", e.what());
+    const std::string text = e.what(), before = "launch: ";
+    throw fail(ErrorCode::config, path, ": \"hosts\": ", text.starts_with(before) ? text.substr(before.size()) : text);
   }
 }
 
@@ -207,7 +208,7 @@ void check_slots(const std::vector<Slot>& slots, const std::vector<Cell>& cells,
   for (size_t i = 0; has_slots && i < plans.size(); ++i) {
     const CellPlan& plan = plans[i];
     const std::string begin = path + ": \"dispatch\": the cell " + shown(cells[i].id);
-    if (!plan.hosts.empty() && plan.hosts != slots.front().hosts)
+    if (plan.names_hosts)
       throw fail(ErrorCode::config, begin, " runs on ", shown(plan.hosts),
                  ", and slots say where a run is\n   leave out \"dispatch\" or \"hosts\"");
     const std::string& devices = slots.front().devices;

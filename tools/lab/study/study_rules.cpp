@@ -25,7 +25,9 @@ std::string text_in(const Value& slot, const char* key) {
   const Value* const value = slot.find(key);
   if (!value) return "";
   if (!value->is_string() || value->as_string().empty())
-    throw wrong(*value, concat("\"", key, "\" of a slot is a text such as \"0-3\", found ", shown_value(*value)));
+    throw wrong(*value, concat("\"", key, "\" of a slot is ",
+                               std::string(key) == "hosts" ? "the name of a hostfile" : "a text such as \"0-3\"",
+                               ", found ", shown_value(*value)));
   return value->as_string();
 }
 
