@@ -13,6 +13,9 @@ TEST(ShapeAdvice, shares_are_those_of_tiles_and_waves) {
   // 108 tiles fill a wave of 108; one more takes a second wave.
   EXPECT_DOUBLE_EQ(wave_share(128 * 108, 256, 108), 1);
   EXPECT_DOUBLE_EQ(wave_share(128 * 109, 256, 108), 109. / 216);
+  // As many experts as places fill a wave together, where each alone would leave all others empty.
+  EXPECT_DOUBLE_EQ(wave_share(128, 256, 108, 108), 1);
+  EXPECT_DOUBLE_EQ(wave_share(128, 256, 108), 1. / 108);
 }
 
 bool says(const std::vector<std::string>& lines, std::initializer_list<const char*> parts) {

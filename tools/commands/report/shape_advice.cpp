@@ -1,6 +1,7 @@
 #include "report/shape_advice.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -88,9 +89,9 @@ int64_t tiles_of(int64_t m, int64_t n) { return parts(m, kTileRows) * parts(n, k
 
 double tile_share(int64_t m, int64_t n) { return ratio(m, rounded(m, kTileRows)) * ratio(n, rounded(n, kTileColumns)); }
 
-double wave_share(int64_t m, int64_t n, int64_t multiprocessors) {
-  const int64_t tiles = tiles_of(m, n);
-  return tile_share(m, n) * ratio(tiles, rounded(tiles, multiprocessors));
+double wave_share(int64_t m, int64_t n, int64_t multiprocessors, double together) {
+  const auto places = static_cast<double>(multiprocessors), tiles = static_cast<double>(tiles_of(m, n)) * together;
+  return tile_share(m, n) * tiles / (std::ceil(tiles / places) * places);
 }
 
 // Rows are what a rank reads: a cut between layers alone is undone before a product.

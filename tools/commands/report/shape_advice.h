@@ -34,8 +34,8 @@ DRIVETRAIN_INTERNAL int64_t padded_head(int64_t size);
 // Of a product [m, n], whose tiles are 128 x 256.
 DRIVETRAIN_INTERNAL int64_t tiles_of(int64_t m, int64_t n);
 // The share of the work of a product [m, n] that counts, with tiles of 128 x 256: without what hangs over; and also
-// without the empty places of the last wave on so many multiprocessors.
+// without the empty places of the last wave on so many multiprocessors, where `together` such products run at once.
 DRIVETRAIN_INTERNAL double tile_share(int64_t m, int64_t n);
-DRIVETRAIN_INTERNAL double wave_share(int64_t m, int64_t n, int64_t multiprocessors);
+DRIVETRAIN_INTERNAL double wave_share(int64_t m, int64_t n, int64_t multiprocessors, double together = 1);
 
 }  // namespace drivetrain

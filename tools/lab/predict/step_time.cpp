@@ -12,10 +12,9 @@ namespace {
 // rates of the machine have: they are of shapes of all sizes.
 double waves(double m, double n, double together, const Hardware& hardware) {
   const auto whole = [](double size) { return std::max<int64_t>(1, std::llround(size)); };
-  const double tiles = static_cast<double>(tiles_of(whole(m), whole(n))) * std::max(1.0, together);
-  const auto places = static_cast<double>(hardware.multiprocessors);
-  const double mean = tiles / (tiles + places / 2), full = tiles / (std::ceil(tiles / places) * places);
-  return mean / (tile_share(whole(m), whole(n)) * full);
+  const double tiles = static_cast<double>(tiles_of(whole(m), whole(n))) * together;
+  const double mean = tiles / (tiles + static_cast<double>(hardware.multiprocessors) / 2);
+  return mean / wave_share(whole(m), whole(n), hardware.multiprocessors, together);
 }
 
 double sum_of(const std::vector<ProductWork>& list, const StepWork& work, const Hardware& hardware) {

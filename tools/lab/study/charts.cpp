@@ -161,12 +161,15 @@ std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
 std::string scaling_script(const StudyRecord& study, const Analysis& analysis) {
   std::map<std::string, std::map<int64_t, double>> lines;
   std::set<int64_t> worlds;
+  std::vector<size_t> lines_by;
+  for (size_t f = 0; !study.cells.empty() && f < study.cells.front().levels.size(); ++f)
+    if (varies(study, f) && !is_of_ranks(study, f)) lines_by.push_back(f);
   for (const CellResult& r : analysis.cells) {
     if (r.ok == 0 || r.cell->is_noise || r.gate == Gate::failed || !is_all_levels(*r.cell)) continue;
     std::string others;
-    for (size_t f = 0; f < r.cell->levels.size(); ++f) {
+    for (const size_t f : lines_by) {
       const auto& [factor, level] = r.cell->levels[f];
-      if (varies(study, f) && !is_of_ranks(study, f)) others += (others.empty() ? "" : ", ") + factor + " " + level;
+      others += (others.empty() ? "" : ", ") + factor + " " + level;
     }
     lines[others.empty() ? "measured" : others][r.cell->world_size] =
         r.speed.mean * static_cast<double>(r.cell->world_size);
