@@ -270,7 +270,7 @@ Results mixed(at::ScalarType dtype, int threads, bool direct, int64_t micro_batc
     if (direct)
       y = sum_of_experts(*ours.layer, c.experts(), x, {experts, weights}, ours.visit, [] {});
     else
-      y = weighted_sum(ours.layer->forward(rows_of_tokens(x, rows), rows.counts_E, ours.visit), weights, experts, rows);
+      y = weighted_sum(ours.layer->forward(rows_of_tokens(x, rows), rows.counts_E, ours.visit), weights, rows);
     y.backward(c.operand({T, c.hidden}, 7));
   }
   at::set_num_threads(before);

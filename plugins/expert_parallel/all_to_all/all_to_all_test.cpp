@@ -64,11 +64,11 @@ TEST(AllToAllPlan, claims_an_axis_of_ranks_with_other_rows_and_says_what_travels
   // gradients of these.
   const double tokens = 16. * 13 / 7, values = 10 * 4;
   ASSERT_EQ(ctx.traffics().size(), 1u);
-  EXPECT_NEAR(ctx.traffics()[0].bytes, tokens * 3 / 4 * 1.5 * 5 * (4 * values + 2 * (8 + 2 * 4)), 1e-9);
+  EXPECT_NEAR(ctx.traffics()[0].bytes, tokens * 3 / 4 * 1.5 * 5 * (4 * values + 2 * (4 + 2 * 4)), 1e-9);
   ASSERT_EQ(ctx.memories().size(), 1u);
   EXPECT_NEAR(ctx.memories()[0].bytes, 2 * 1.25 * tokens * values, 1e-9);
   EXPECT_NEAR(Planned{.training = false}.context().traffics()[0].bytes,
-              tokens * 3 / 4 * 1.5 * 5 * (2 * values + 2 * (8 + 4)), 1e-9);
+              tokens * 3 / 4 * 1.5 * 5 * (2 * values + 2 * (4 + 4)), 1e-9);
   EXPECT_EQ(Planned{.rank_positions = 4}.context().traffics()[0].bytes, ctx.traffics()[0].bytes / 2)
       << "positions that sequence parallelism cuts are other ranks' tokens";
 }

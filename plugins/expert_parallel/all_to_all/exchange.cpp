@@ -56,8 +56,7 @@ Trip Exchange::trip(const at::Tensor& experts_TK) const {
   const at::Tensor rank_P = at::arange(P, experts_TK.options());
   const at::Tensor of_rank = experts_TK.div(ranks_->experts, "floor").unsqueeze(1).eq(rank_P.view({1, P, 1}));
   Trip trip;
-  trip.ranks_TP = where_not(of_rank.any(2), rank_P.expand({experts_TK.size(0), P}), -1);
-  trip.rows = sort_by_expert(trip.ranks_TP, P);
+  trip.rows = sort_by_expert(where_not(of_rank.any(2), rank_P.expand({experts_TK.size(0), P}), -1), P);
   const at::Tensor choices = at::full_like(rank_P, experts_TK.size(1));
   const at::Tensor sent = at::stack({trip.rows.counts_E, of_rank.sum(at::IntArrayRef{0, 2}), choices}, 1),
                    received = at::empty_like(sent);
@@ -87,12 +86,8 @@ Travel Exchange::back(const at::Tensor& values_NC, const Trip& trip) const {
 
 at::Tensor Exchange::sum_home(const at::Tensor& returned_SC, const Trip& trip) const {
   const at::NoGradGuard no_grad;
-  const int64_t S = returned_SC.size(0);
-  if (S == 0) return at::zeros({trip.ranks_TP.size(0), returned_SC.size(1)}, returned_SC.options());
-  SortedRows rows = trip.rows;
-  rows.place_TK = rows.place_TK.clamp_max(S - 1);  // of nobody: any row
-  return weighted_sum(returned_SC, at::ones(trip.ranks_TP.sizes(), returned_SC.options().dtype(at::kFloat)),
-                      trip.ranks_TP, rows);
+  return weighted_sum(returned_SC, at::ones(trip.rows.place_TK.sizes(), returned_SC.options().dtype(at::kFloat)),
+                      trip.rows);
 }
 
 at::Tensor Exchange::own(const at::Tensor& experts) const {

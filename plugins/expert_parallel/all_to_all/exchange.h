@@ -16,8 +16,7 @@
 namespace drivetrain::all_to_all {
 
 struct Trip {
-  at::Tensor ranks_TP;                  // int64: p where token t goes to rank p, else -1
-  SortedRows rows;                      // of these: what leaves, by rank, then token
+  SortedRows rows;                      // what leaves, by rank, then token: the choices of token t are its ranks
   std::vector<int64_t> sent, received;  // [P]: rows
   int64_t chosen = 0;                   // the most choices that tokens of any rank have
   int64_t used = 0;                     // choices of tokens that arrive that are of this rank's experts
@@ -43,7 +42,7 @@ class Exchange {
   Travel there(const at::Tensor& values_TC, const Trip& trip) const;
   // The way back of what came: [N, C] to [S, C].
   Travel back(const at::Tensor& values_NC, const Trip& trip) const;
-  // What came back, summed over ranks in their order: [T, C].
+  // What came back, summed over ranks by a tree as choices are over experts: [T, C].
   at::Tensor sum_home(const at::Tensor& returned_SC, const Trip& trip) const;
   // Choices as this rank's experts count: those of others are nobody's.
   at::Tensor own(const at::Tensor& experts) const;

@@ -2,6 +2,7 @@
 // expert, as in Gale et al. 2022, "MegaBlocks"; a token once for each rank, as in DeepSeek-AI 2024, "DeepSeek-V3".
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
@@ -19,13 +20,21 @@
 namespace drivetrain::all_to_all {
 namespace {
 
-// Tokens and the weights of their choices on their way to other ranks, and their gradients on the way back.
+// Tokens and their choices on their way to other ranks, and the gradients of tokens and weights on the way back.
 struct Journey {
   Trip trip;
-  Travel x, weights, dx, dweights;
+  at::Tensor experts_NK;  // once choices are there, as this rank's experts count
+  Travel x, choices, dx, dweights;
 };
 
-class SplitExperts : public Experts, public TokenExperts2 {
+at::ScalarType type_of_ids(const at::Tensor& weights) { return weights.element_size() == 8 ? at::kLong : at::kInt; }
+
+// Of each choice its weight, then its expert's id as it lies in memory: they travel together.
+at::Tensor choices_of(const at::Tensor& weights_TK, const at::Tensor& experts_TK) {
+  return at::cat({weights_TK, experts_TK.to(type_of_ids(weights_TK)).view(weights_TK.scalar_type())}, 1);
+}
+
+class SplitExperts : public Experts, public TokenExperts3 {
  public:
   SplitExperts(std::shared_ptr<Experts> inner, std::shared_ptr<const ExpertRanks> ranks, double imbalance)
       : inner_(std::move(inner)),
@@ -45,18 +54,18 @@ class SplitExperts : public Experts, public TokenExperts2 {
   // Tokens leave in one node and arrive in another: what `meanwhile` computes in between, and its backward, is computed
   // while rows travel.
   at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext& ctx,
-                       const std::function<void()>& meanwhile) override {
+                       const std::function<void()>& meanwhile, const std::vector<int64_t>&) override {
     const auto journey = std::make_shared<Journey>();
     journey->trip = exchange_->trip(routing.experts_TK);
     // A router may give tokens of another rank more choices: those that are missing here are nobody's.
     const int64_t missing = journey->trip.chosen - routing.experts_TK.size(1);
-    Travel choices = exchange_->there(at::constant_pad_nd(routing.experts_TK, {0, missing}, -1), journey->trip);
-    const Tensors left = leave(x, at::constant_pad_nd(routing.weights_TK, {0, missing}, 0), journey);
+    const at::Tensor experts = at::constant_pad_nd(routing.experts_TK, {0, missing}, -1);
+    const Tensors left = leave(x, at::constant_pad_nd(routing.weights_TK, {0, missing}, 0), experts, journey);
     meanwhile();
     const Tensors here = arrive(left, journey);
     const at::Tensor y = sum_of_experts(
-        *inner_, ranks_->experts, here[0], {exchange_->own(wait_for(choices)), here[1]}, ctx, [] {},
-        journey->trip.used);
+        *inner_, ranks_->experts, here[0], {journey->experts_NK, here[1]}, ctx, [] {}, journey->trip.used,
+        journey->trip.received);
     return go_home(y, here, journey);
   }
 
@@ -68,13 +77,14 @@ class SplitExperts : public Experts, public TokenExperts2 {
     return of_tokens(x,
                      {at::where(expert.lt(counts.size(0)), expert, nobody).view({R, 1}),
                       at::ones({R, 1}, x.options().dtype(at::kFloat))},
-                     ctx, [] {});
+                     ctx, [] {}, {});
   }
 
  private:
   // Every rank takes part in every exchange, also one that got no row: so all nodes depend on the layer's parameters
   // and on each other, whatever the layer inside records.
-  Tensors leave(const at::Tensor& x, const at::Tensor& weights, const std::shared_ptr<Journey>& journey) const {
+  Tensors leave(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& experts,
+                const std::shared_ptr<Journey>& journey) const {
     Tensors inputs = {x, weights};
     for (const ParamPtr& param : params()) inputs.push_back(param->tensor);
     const size_t many = inputs.size();
@@ -82,8 +92,8 @@ class SplitExperts : public Experts, public TokenExperts2 {
         inputs,
         [&](const Tensors& in) {
           journey->x = exchange_->there(in[0], journey->trip);
-          journey->weights = exchange_->there(in[1], journey->trip);
-          return Tensors{journey->x.coming, journey->weights.coming};
+          journey->choices = exchange_->there(choices_of(in[1], experts), journey->trip);
+          return Tensors{journey->x.coming, journey->choices.coming.narrow(1, 0, weights.size(1))};
         },
         [journey, exchange = exchange_, many](const Tensors&) {
           Tensors gradients(many);
@@ -97,7 +107,10 @@ class SplitExperts : public Experts, public TokenExperts2 {
     return differentiable(
         left,
         [&](const Tensors&) {
-          return Tensors{wait_for(journey->x).variable_data(), wait_for(journey->weights).variable_data()};
+          const int64_t K = left[1].size(1);
+          const at::Tensor choices = wait_for(journey->choices), ids = choices.narrow(1, K, K).contiguous();
+          journey->experts_NK = exchange_->own(ids.view(type_of_ids(ids)).to(at::kLong));
+          return Tensors{wait_for(journey->x).variable_data(), choices.narrow(1, 0, K).contiguous()};
         },
         [journey, exchange = exchange_, D = left[0].size(1), K = left[1].size(1), x = left[0].options(),
          weights = left[1].options()](const Tensors& dy) {

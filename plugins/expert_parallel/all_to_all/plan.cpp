@@ -129,7 +129,7 @@ double ranks_of_token(int64_t experts_of_rank, int64_t ranks, int64_t chosen) {
   return static_cast<double>(ranks) * (1 - none);
 }
 
-// A token is a row for each of its ranks. (P - 1) / P of them go to other ranks, with choices (8 bytes) and their
+// A token is a row for each of its ranks. (P - 1) / P of them go to other ranks, with choices (4 bytes) and their
 // weights (4), and as many come back, in both directions of a step.
 void report_exchanges(const Options& options, const std::string& axis, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
@@ -144,7 +144,7 @@ void report_exchanges(const Options& options, const std::string& axis, PlanConte
   const double rows = static_cast<double>(run.micro_batch_size) * positions *
                       ranks_of_token(m.mixture.experts / options.size, options.size, m.mixture.chosen);
   const double bytes = static_cast<double>(m.hidden_size) * run.compute_bytes,
-               of_choices = static_cast<double>(m.mixture.chosen) * (8 + 4 * passes);
+               of_choices = static_cast<double>(m.mixture.chosen) * (4 + 4 * passes);
   const double share =
       m.num_layers > 0 ? static_cast<double>(run.rank_layers.value_or(m.num_layers)) / static_cast<double>(m.num_layers)
                        : 1;

@@ -11,12 +11,13 @@
 #include <drivetrain/toolkit/units/differentiable.h>
 #include <drivetrain/weight_work.h>
 
+#include "choice_sums.h"
 #include "token_rows.h"
 
 namespace drivetrain {
 namespace {
 
-class PlainExperts : public Experts, public TokenExperts2 {
+class PlainExperts : public Experts, public TokenExperts3 {
  public:
   explicit PlainExperts(const ExpertsSpec& spec) : spec_(spec), activation_(ops::activation_of(spec.activation)) {
     const auto param = [](const std::string& name, Layout layout, InitRule init) {
@@ -62,19 +63,20 @@ class PlainExperts : public Experts, public TokenExperts2 {
 
   // dw = dout . W a is computed as (W^T dout) . a, which backward needs anyway; so nobody needs the results of experts.
   at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext&,
-                       const std::function<void()>& meanwhile) override {
+                       const std::function<void()>& meanwhile, const std::vector<int64_t>& of_ranks) override {
     const at::Tensor &experts = routing.experts_TK, &weights = routing.weights_TK;
-    const SortedRows rows = sort_by_expert(experts, spec_.experts);
-    const RowGroups groups(rows.counts_E);
+    SortedRows rows = sort_by_expert(experts, spec_.experts);
+    const RowGroups groups(of_ranks.size() > 1 ? counts_of_parts(rows, of_ranks) : rows.counts_E);
     const at::Tensor token_R = rows.order_R.narrow(0, 0, groups.bounds().back()).div(experts.size(1), "floor");
+    rows.order_R = at::Tensor();
     const auto kept =
-        std::make_shared<KeptOfTokens>(KeptOfTokens{x.detach(), {}, weights.detach(), token_R, rows.place_TK, groups});
+        std::make_shared<KeptOfTokens>(KeptOfTokens{x.detach(), {}, weights.detach(), token_R, rows, groups});
     const at::Tensor y = differentiable(
         {x, weights, fc_->tensor, proj_->tensor},
         [&](const Tensors& in) {
           kept->h = grouped_product({in[0], kept->token_R}, in[2], kept->groups);
           const at::Tensor y_RD = grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups);
-          return Tensors{weighted_sum(y_RD, in[1], experts, rows)};
+          return Tensors{weighted_sum(y_RD, in[1], rows)};
         },
         [kept, fc = fc_, proj = proj_, kind = activation_, wants_dx = x.requires_grad(),
          work = WeightWork::current()](const Tensors& dy) {
@@ -83,7 +85,7 @@ class PlainExperts : public Experts, public TokenExperts2 {
           if (fc->trainable)
             work->run([=] { accumulate_grouped_weight_grad(*fc, dh, {kept->x, kept->token_R}, kept->groups); });
           if (wants_dx)
-            gradients[0] = sum_of_choices(grouped_product_backward(dh, fc->tensor, kept->groups), kept->place_TK);
+            gradients[0] = sum_of_choices(grouped_product_backward(dh, fc->tensor, kept->groups), {}, kept->rows);
           return gradients;
         })[0];
     meanwhile();
@@ -99,7 +101,8 @@ class PlainExperts : public Experts, public TokenExperts2 {
 
   // Of experts that read tokens: row r is of token token_R[r].
   struct KeptOfTokens {
-    at::Tensor x, h, weights_TK, token_R, place_TK;
+    at::Tensor x, h, weights_TK, token_R;
+    SortedRows rows;  // without order_R
     RowGroups groups;
   };
 
@@ -110,7 +113,7 @@ class PlainExperts : public Experts, public TokenExperts2 {
                      g = grouped_product_backward({dout, kept.token_R}, proj->tensor, kept.groups);
     {
       const at::Tensor a = ops::activation(kind, h, {});
-      dw = weigh_rows(a, g, kept.weights_TK, kept.place_TK).to(kept.weights_TK.scalar_type());
+      dw = weigh_rows(a, g, kept.weights_TK, kept.rows.place_TK).to(kept.weights_TK.scalar_type());
       if (proj->trainable)
         work.run([=, token_R = kept.token_R, groups = kept.groups] {
           accumulate_grouped_weight_grad(*proj, {dout, token_R}, a, groups);

@@ -191,7 +191,15 @@ void accumulate_product(at::Tensor slot, bool add, const at::Tensor& a, const at
 
 }  // namespace
 
-RowGroups::RowGroups(at::Tensor counts_E) : counts_(std::move(counts_E)) {}
+RowGroups::RowGroups(const at::Tensor& counts)
+    : parts_(counts.dim() == 2 ? counts : at::Tensor()), counts_(counts.dim() == 2 ? counts.sum(1) : counts) {}
+
+std::vector<int64_t> RowGroups::part_bounds(int64_t e) const {
+  std::vector<int64_t> bounds = {this->bounds()[size_t(e)]};
+  const int64_t* const rows = parts_.const_data_ptr<int64_t>() + e * parts();
+  for (int64_t p = 0; p < parts(); ++p) bounds.push_back(bounds.back() + rows[p]);
+  return bounds;
+}
 
 const std::vector<int64_t>& RowGroups::bounds() const {
   if (bounds_.empty()) {
@@ -220,28 +228,59 @@ at::Tensor grouped_product_backward(const GroupedRows& dy, const at::Tensor& wei
 
 namespace {
 
+// Rows of a weight that a thread computes, where it keeps sums of parts beside them: both stay in a second cache.
+constexpr int64_t kRowsOfParts = 64;
+
 // All rows of a group: they are the summands.
-std::vector<GroupBlock> blocks_of_weights(const RowGroups& groups, int64_t columns) {
+std::vector<GroupBlock> blocks_of_weights(const RowGroups& groups, int64_t columns, int64_t most) {
   const std::vector<int64_t>& bounds = groups.bounds();
   std::vector<GroupBlock> blocks;
   for (int64_t e = 0; e < groups.size(); ++e)
-    for (int64_t o = 0; o < columns; o += kBlockRows)
+    for (int64_t o = 0; o < columns; o += most)
       blocks.push_back(
-          {e, bounds[size_t(e)], bounds[size_t(e) + 1] - bounds[size_t(e)], o, std::min(kBlockRows, columns - o)});
+          {e, bounds[size_t(e)], bounds[size_t(e) + 1] - bounds[size_t(e)], o, std::min(most, columns - o)});
   return blocks;
 }
 
-// Calls accumulate(part, block) for the part of the weights that each block of rows has sums for.
+// sum := the sum over the parts of a block's rows between `bounds`, by the tree of kernels/collective/tree_sum.h; at
+// least one part has rows.
+template <class Accumulate>
+void sum_of_parts(at::Tensor sum, GroupBlock block, c10::ArrayRef<int64_t> bounds, const Accumulate& accumulate) {
+  const size_t parts = bounds.size() - 1;
+  if (parts == 1) {
+    block.first = bounds[0], block.rows = bounds[1] - bounds[0];
+    return accumulate(sum, false, block);
+  }
+  size_t half = 1;
+  while (2 * half < parts) half *= 2;
+  const c10::ArrayRef<int64_t> left = bounds.slice(0, half + 1), right = bounds.slice(half);
+  if (left.front() == left.back()) return sum_of_parts(sum, block, right, accumulate);
+  sum_of_parts(sum, block, left, accumulate);
+  if (right.front() == right.back()) return;
+  const at::Tensor other = at::empty(sum.sizes(), sum.options());
+  sum_of_parts(other, block, right, accumulate);
+  sum.add_(other);
+}
+
+// Calls accumulate(part, add, block) for the part of the weights that each block of rows has sums for.
 template <class Accumulate>
 void for_weights(at::Tensor slot, bool add, const RowGroups& groups, const Accumulate& accumulate) {
+  const bool in_parts = groups.parts() > 1 && !add;
   const auto work = [&](const GroupBlock& b) {
     at::Tensor part = slot.select(0, b.group).narrow(0, b.column, b.columns);
-    if (b.rows > 0)
-      accumulate(part, b);
-    else if (!add)
-      part.zero_();
+    if (b.rows == 0) {
+      if (!add) part.zero_();
+    } else if (!in_parts) {
+      accumulate(part, add, b);
+    } else if (of_16_bits(part.scalar_type())) {
+      const at::Tensor sum = at::empty(part.sizes(), part.options().dtype(at::kFloat));
+      sum_of_parts(sum, b, groups.part_bounds(b.group), accumulate);
+      part.copy_(sum);
+    } else {
+      sum_of_parts(part, b, groups.part_bounds(b.group), accumulate);
+    }
   };
-  const std::vector<GroupBlock> blocks = blocks_of_weights(groups, slot.size(1));
+  const std::vector<GroupBlock> blocks = blocks_of_weights(groups, slot.size(1), in_parts ? kRowsOfParts : kBlockRows);
   if (slot.is_cpu())
     for_each_block(blocks, work);
   else
@@ -261,8 +300,8 @@ void accumulate_grouped_weight_grad(Param& weight, const GroupedRows& dy_rows, c
       slot.scalar_type() != at::kDouble) {
     check_rows(groups, x_rows.size());
     const ReadRows dy(dy_rows), x(x_rows);
-    return for_weights(slot, add, groups, [&](const at::Tensor& part, const GroupBlock& b) {
-      group_product(part, add, true, dy.part(b.first, b.rows, b.column, b.columns, true),
+    return for_weights(slot, add, groups, [&](const at::Tensor& part, bool add_sums, const GroupBlock& b) {
+      group_product(part, add_sums, groups.parts() == 1, dy.part(b.first, b.rows, b.column, b.columns, true),
                     x.part(b.first, b.rows, 0, slot.size(2), false));
     });
   }
@@ -273,8 +312,8 @@ void accumulate_grouped_weight_grad(Param& weight, const GroupedRows& dy_rows, c
     return;
   }
   check_rows(groups, x.size(0));
-  for_weights(slot, add, groups, [&](const at::Tensor& part, const GroupBlock& b) {
-    accumulate_product(part, add, dy.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns).t(),
+  for_weights(slot, add, groups, [&](const at::Tensor& part, bool add_sums, const GroupBlock& b) {
+    accumulate_product(part, add_sums, dy.narrow(0, b.first, b.rows).narrow(1, b.column, b.columns).t(),
                        x.narrow(0, b.first, b.rows));
   });
 }

@@ -28,18 +28,20 @@ std::vector<ParamPtr> Mixture::params() const {
 }
 
 double kept_rows(const Experts& experts, double rows, at::DeviceType device) {
-  const auto* const direct = dynamic_cast<const TokenExperts2*>(&experts);
+  const auto* const direct = dynamic_cast<const TokenExperts3*>(&experts);
   return direct ? direct->kept_rows(rows, device) : 2 * experts.planned_rows(rows);
 }
 
 at::Tensor sum_of_experts(Experts& experts, int64_t count, const at::Tensor& x_TD, const Routing& routing,
-                          StepContext& ctx, const std::function<void()>& meanwhile, int64_t used) {
-  TokenExperts2* const direct = dynamic_cast<TokenExperts2*>(&experts);
-  if (direct && direct->takes_tokens(x_TD.device().type())) return direct->of_tokens(x_TD, routing, ctx, meanwhile);
+                          StepContext& ctx, const std::function<void()>& meanwhile, int64_t used,
+                          const std::vector<int64_t>& of_ranks) {
+  TokenExperts3* const direct = dynamic_cast<TokenExperts3*>(&experts);
+  if (direct && direct->takes_tokens(x_TD.device().type()))
+    return direct->of_tokens(x_TD, routing, ctx, meanwhile, of_ranks);
   SortedRows rows = sort_by_expert(routing.experts_TK, count);
   if (used >= 0) rows = without_nobody(std::move(rows), used);
   const at::Tensor y_RD = experts.forward(rows_of_tokens(x_TD, rows), rows.counts_E, ctx);
-  const at::Tensor y_TD = weighted_sum(y_RD, routing.weights_TK, routing.experts_TK, rows);
+  const at::Tensor y_TD = weighted_sum(y_RD, routing.weights_TK, rows);
   meanwhile();
   return y_TD;
 }

@@ -24,16 +24,21 @@ namespace drivetrain {
 // Which rows are of which group. The rows behind the last group are nobody's.
 class RowGroups {
  public:
-  explicit RowGroups(at::Tensor counts_E);  // int64, on the device of the rows
+  // int64 [E], on the device of the rows. Or [E, P], on the CPU: the rows of a group come in P parts, as of P ranks,
+  // and gradients of weights are the sum of those of the parts by the tree of kernels/collective/tree_sum.h.
+  explicit RowGroups(const at::Tensor& counts);
   int64_t size() const { return counts_.size(0); }
+  int64_t parts() const { return parts_.defined() ? parts_.size(1) : 1; }
   // E + 1 numbers: where the rows of each group begin, and where the last one's end. The first call waits for the
   // device.
   const std::vector<int64_t>& bounds() const;
+  // parts() + 1 numbers: where the rows of each part of group e begin, and where the last one's end.
+  std::vector<int64_t> part_bounds(int64_t e) const;
   // int32 [E], on the device: where the rows of each group end. Of fewer than 2^31 rows.
   const at::Tensor& ends() const;
 
  private:
-  const at::Tensor counts_;
+  const at::Tensor parts_, counts_;
   mutable std::vector<int64_t> bounds_;
   mutable at::Tensor ends_;
 };
@@ -54,7 +59,8 @@ at::Tensor grouped_product_backward(const GroupedRows& dy, const at::Tensor& wei
 
 // Overwrites the slot of `weight` [E O, I] with dy_e^T x_e of each group or adds to it, as Param::write_grad says: a
 // group without rows becomes zeros, or stays. The sums are float32, or the slot's type if that is wider. There is no
-// temporary of the weight's size, but on CUDA for a slot of bfloat16.
+// temporary of the weight's size, but on CUDA for a slot of bfloat16. Parts are summed on their own only where the slot
+// is overwritten: what is added to earlier micro-batches has another order of sums anyway.
 void accumulate_grouped_weight_grad(Param& weight, const GroupedRows& dy, const GroupedRows& x,
                                     const RowGroups& groups);
 

@@ -1,0 +1,32 @@
+// Sums over the choices of a token, by one fixed binary tree over experts: halves of all experts, halves of these, and
+// so on. A rank that has an aligned half, quarter, ... of the experts has a subtree: sums of such ranks, added by the
+// same tree over ranks, have the bits of the sum of a rank with all experts (on the CPU, in the type of sums). On a
+// device the sum is in ascending order of experts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <type_traits>
+
+#include <drivetrain/toolkit/layers/mixture.h>
+
+namespace drivetrain {
+
+template <typename T>
+using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+inline at::ScalarType sum_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Types of rows, inside of functions of a scalar_t.
+#define DRIVETRAIN_ROW_TYPES(TYPE, NAME, ...) \
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, TYPE, NAME, __VA_ARGS__)
+
+// Tokens that a thread takes at least.
+int64_t least_tokens(int64_t choices, int64_t columns);
+
+// Row t: the sum over k of weights[t, k] y[place[t, k]], or, without weights, of the rows. Choices of nobody add
+// nothing and need no row. No autograd.
+at::Tensor sum_of_choices(const at::Tensor& y_RD, const at::Tensor& weights_TK, const SortedRows& rows);
+
+}  // namespace drivetrain
