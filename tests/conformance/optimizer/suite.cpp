@@ -9,6 +9,7 @@
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/plugins.h>
+#include <drivetrain/testkit/optimizer/ranks.h>
 
 namespace drivetrain::test {
 namespace {
@@ -217,6 +218,7 @@ Suite optimizer_suite() {
                                                                     host.services);
                        });
                      }});
+  suite.push_back({"parts_of_ranks_give_the_bits_of_one_process", check_optimizer_on_ranks});
   return suite;
 }
 

@@ -15,6 +15,7 @@ TEST(OptimizerSuite, finds_every_mistake) {
           {"names_another_group", "every_parameter_has_a_group", "t.group"},
           {"counts_its_calls", "chunks_in_any_order_give_the_bits_of_one_call", "a.weight"},
           {"scales_by_the_sum_of_gradients", "parts_of_tensors_give_the_bits_of_whole_ones", "a.weight"},
+          {"scales_by_the_sum_of_gradients", "parts_of_ranks_give_the_bits_of_one_process", "qkv.weight on rank"},
           {"updates_in_skipped_steps", "a_skipped_update_leaves_values_and_moments", "a.weight"},
           {"scales_the_gradient_in_place", "gradients_are_not_touched", "grad"},
           {"ignores_the_scale", "gradients_are_multiplied_by_their_scale", "a.weight"},

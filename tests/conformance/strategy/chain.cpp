@@ -69,7 +69,7 @@ void Chain::set_batch(int64_t B, int64_t S, int64_t micro) {
     tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % static_cast<unsigned>(vocabulary));
     labels.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % static_cast<unsigned>(vocabulary));
   }
-  context.batch_ = {tokens, labels, 100 + micro * B, B * S, {}};
+  context.batch_ = {tokens, labels, 100 + micro * B, B * S, {}, {}, {}};
 }
 
 PassResult Chain::forward() {

@@ -172,7 +172,7 @@ class TensorParallelRank {
       labels.mutable_data_ptr<int64_t>()[i] = i % 7 == 3 ? -100 : draw();
       valid += i % 7 == 3 ? 0 : 1;
     }
-    context_.batch_ = {tokens, labels, 100 + micro * B, valid, {}};
+    context_.batch_ = {tokens, labels, 100 + micro * B, valid, {}, {}, {}};
   }
 
   Tensors forward() {
