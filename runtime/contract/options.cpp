@@ -57,7 +57,7 @@ class SectionReader {
     }
     for (const OptionField& field : table.fields()) {
       const auto own = given.find(&field);
-      if (own != given.end())
+      if (own != given.end() && !is_taken_away(field, own->second->value))
         read_field(field, options, own->second->value, below(path, own->second->key));
       else if (field.group)
         read(*field.group, field.member(options), Value(), below(path, field.name));
@@ -67,6 +67,12 @@ class SectionReader {
   }
 
  private:
+  // `--set KEY=null` leaves the default where null is no value of the option.
+  static bool is_taken_away(const OptionField& field, const Value& value) {
+    return value.is_null() && value.where.file.starts_with("--set #") && !field.group && field.type != "any" &&
+           field.type != "plugin" && !field.type.ends_with("or null");
+  }
+
   static std::string below(const std::string& path, const std::string& key) {
     return path.empty() ? shown(key) : path + "." + shown(key);
   }

@@ -170,6 +170,29 @@ TEST(Set, Later_errors_name_the_argument) {
             "--set #2  threads is -1, but the run takes 0 to 1024");
 }
 
+TEST(Set, Null_gives_the_default) {
+  Value value = parse_json(R"({"train_steps": 1, "seed": 7, "threads": 3, "output_dir": "there"})", "a.json");
+  Problems problems;
+  for (const char* set : {"seed=null", "threads=null", "output_dir=null"}) apply_set(value, set, 1, problems);
+  const RunSettings settings = read_run_settings(value, "configs/tiny.json", problems);
+  EXPECT_EQ(problems.text(), "");
+  EXPECT_EQ(settings.seed, RunSettings().seed);
+  EXPECT_EQ(settings.threads, RunSettings().threads);
+  EXPECT_TRUE(settings.output_dir.ends_with("runs/tiny")) << settings.output_dir;
+}
+
+TEST(Set, Null_is_neither_a_required_value_nor_one_of_an_unknown_key) {
+  Value value = parse_json(R"({"train_steps": 1, "seed": null})", "a.json");
+  Problems problems;
+  apply_set(value, "train_steps=null", 1, problems);
+  apply_set(value, "plugins.path=null", 2, problems);
+  read_run_settings(value, "a.json", problems);
+  const std::string text = problems.text();
+  EXPECT_NE(text.find("train_steps is missing"), std::string::npos) << text;
+  EXPECT_NE(text.find("--set #2  plugins.path is not an option"), std::string::npos) << text;
+  EXPECT_NE(text.find("seed of the run: expected integer, found null"), std::string::npos) << text;
+}
+
 class LoadConfig : public ConfigFiles {};
 
 TEST_F(LoadConfig, Reads_the_file_and_applies_set) {

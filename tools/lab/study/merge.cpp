@@ -236,6 +236,9 @@ std::string merge_studies(const MergeRequest& request) {
   if (shift > 0) check_seeds(a, b);
   const int64_t repeats = std::max(a.blocks(), b.blocks() + shift);
   std::error_code unknown;
+  if (fs::exists(request.into, unknown) && !fs::is_directory(request.into, unknown))
+    throw fail(ErrorCode::config, "--into ", one_line(request.into), ": a folder is wanted, and this is a file\n   ",
+               "name a folder that is not there yet");
   if (fs::exists(request.into + "/ledger.jsonl", unknown))
     throw fail(ErrorCode::config, one_line(request.into),
                " holds a study already, and nothing is overwritten\n   choose another folder for --into");

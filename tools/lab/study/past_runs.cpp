@@ -41,7 +41,9 @@ bool is_event(const Value& line, const char* name) {
 const Value& last_head(const std::vector<Value>& lines) {
   const auto last = std::find_if(lines.rbegin(), lines.rend(),
                                  [](const Value& line) { return is_event(line, "study") || is_event(line, "grown"); });
-  if (last == lines.rend()) throw fail(ErrorCode::io, "the ledger does not begin with a study");
+  if (last == lines.rend())
+    throw fail(ErrorCode::io,
+               "the ledger was not begun by `drivetrain study`\n   take its folder away and begin the study again");
   return *last;
 }
 

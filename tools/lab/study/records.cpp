@@ -238,7 +238,8 @@ Value cell_line(const Cell& cell, const CellPlan& plan, const StudyFile& study, 
 
 StudyRecord records_of(const std::vector<Value>& lines, const std::string& folder) {
   if (lines.empty() || text(lines.front(), "event") != "study")
-    throw fail(ErrorCode::io, folder, "/ledger.jsonl does not begin with a study");
+    throw fail(ErrorCode::io, one_line(folder), "/ledger.jsonl is empty, or was not begun by `drivetrain study`",
+               "\n   take the folder away and begin the study again, or name another one");
   StudyRecord record;
   const Value& head = last_head(lines);
   record.folder = folder, record.name = text(head, "name"), record.build = text(head, "build");

@@ -59,7 +59,9 @@ void check_same(const Value& before, const Value& now, const std::string& path) 
   std::vector<std::string> list;
   for (const char* key : {"study", "base", "environment"}) {
     const Value *const a = before.find(key), *const b = now.find(key);
-    if (!a || !b) throw fail(ErrorCode::io, "the ledger does not begin with a study");
+    if (!a || !b)
+      throw fail(ErrorCode::io,
+                 "the ledger was not begun by `drivetrain study`\n   take its folder away and begin the study again");
     const std::string prefix = std::string(key) == "study" ? "" : key;
     if (prefix == "base" && a->is_string() && !(*a == *b))
       list.push_back("base: the file's content is another one");
