@@ -18,6 +18,9 @@ namespace drivetrain::kernels {
 DRIVETRAIN_KERNEL bool multiplies_groups();
 DRIVETRAIN_KERNEL bool multiplies_groups_wide();
 
+// So many summands of an element are added to each other before their sum is added to C.
+inline constexpr int64_t kGroupSummands = 256;
+
 struct GroupProduct {
   const void* a = nullptr;                             // [M, K], or stored as [K, M]; of `dtype`
   const void* b = nullptr;                             // [K, N], or stored as [N, K]; of `dtype`

@@ -18,9 +18,9 @@
 namespace drivetrain::kernels {
 namespace {
 
-// Summands whose sum is formed before it is added to C: a panel of this height and a tile are 22 KB by AVX2, and 44 KB
-// by AVX512, whose processors have first caches of 32 or 48 KB.
-constexpr int64_t kSummands = 256;
+// A panel of so many summands and a tile are 22 KB by AVX2, and 44 KB by AVX512, whose processors have first caches of
+// 32 or 48 KB.
+constexpr int64_t kSummands = kGroupSummands;
 
 int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 constexpr int64_t kMostColumns = WideTile::kColumns;

@@ -10,6 +10,7 @@
 
 #include "evaluation/sets.h"
 #include "experts/mixture_runs.h"
+#include "kernels/product/group.h"
 #include "support/memory_checkpoint.h"
 
 namespace drivetrain::test {
@@ -108,30 +109,58 @@ TEST(ExpertRuns, recompute_changes_no_bit) {
 
 void expect_same_bits(const Trained& found, const Trained& wanted) {
   EXPECT_EQ(found.losses, wanted.losses);
+  EXPECT_EQ(found.norms, wanted.norms);
+  ASSERT_EQ(found.weights.size(), wanted.weights.size());
   for (const auto& [name, value] : wanted.weights) EXPECT_TRUE(at::equal(found.weights.at(name), value)) << name;
 }
 
-// Without accumulation: sums over a token's experts, over the rows of an expert and over ranks are parts of one tree.
+// More than two choices, whose sum has an order. Blocks of the norm are those of whole experts.
+constexpr const char* kManyChoices = R"({"num_experts": 24, "num_experts_per_tok": 5, "moe_intermediate_size": 32})";
+// Fewer rows than experts.
+constexpr const char* kFewRows = R"({"num_experts": 64, "num_experts_per_tok": 1, "moe_intermediate_size": 32})";
+
+Trained train_mixture(const std::string& sections, int ranks, const char* model) {
+  return train_config(with_model(config_with(sections), model), ranks);
+}
+
+// Without accumulation: sums over a token's experts, over the rows of an expert and over ranks are parts of one tree,
+// as the kernel of groups computes them.
 TEST(ExpertRuns, owners_of_the_experts_and_of_the_state_give_the_same_bits) {
-  const auto run = [](int64_t ep, const char* owner) {
-    return train(split(ep, owner) + R"(, "train_micro_batch_size_per_gpu": 2)", 4);
+  if (!kernels::multiplies_groups()) return;
+  const auto run = [](int64_t ep, const std::string& owner, const char* model) {
+    return train_mixture(split(ep, owner) + R"(, "train_micro_batch_size_per_gpu": 2)", 4, model);
   };
-  const Trained one = run(1, kDdp);
-  for (const int64_t ep : {1, 2, 4})
-    for (const char* owner : {kDdp, kZero1, kZero3, kFsdp}) {
-      SCOPED_TRACE(concat(owner, ", ep ", ep));
-      expect_same_bits(run(ep, owner), one);
-    }
+  for (const char* model : {kManyChoices, kFewRows}) {
+    const Trained one = run(1, kDdp, model);
+    for (const int64_t ep : {1, 2, 4})
+      for (const char* owner : {kDdp, kZero1, kZero3, kFsdp}) {
+        SCOPED_TRACE(concat(owner, ", ep ", ep, ", ", model));
+        expect_same_bits(run(ep, owner, model), one);
+      }
+  }
 }
 
 // They sum every micro-batch over ranks before the next.
 TEST(ExpertRuns, owners_of_the_experts_give_the_same_bits_where_micro_batches_are_reduced) {
+  if (!kernels::multiplies_groups()) return;
   for (const char* owner : {kZero2, kZero3, kFsdp}) {
-    const Trained one = train(split(1, owner), 4);
+    const Trained one = train_mixture(split(1, owner), 4, kManyChoices);
     for (const int64_t ep : {2, 4}) {
       SCOPED_TRACE(concat(owner, ", ep ", ep));
-      expect_same_bits(train(split(ep, owner), 4), one);
+      expect_same_bits(train_mixture(split(ep, owner), 4, kManyChoices), one);
     }
+  }
+}
+
+// Whatever cuts layers and the chain beside.
+TEST(ExpertRuns, owners_of_the_experts_give_the_same_bits_beside_cuts_of_layers_and_of_the_chain) {
+  if (!kernels::multiplies_groups()) return;
+  for (const char* beside : {R"("tensor_parallel": {"size": 2, "make_vocab_size_divisible_by": 7})",
+                             R"("pipeline": {"type": "one_f_one_b", "params": {"stages": 2}})"}) {
+    const std::string sections = concat(beside, ", ", kZero2);
+    SCOPED_TRACE(sections);
+    expect_same_bits(train_mixture(split(2, sections), 4, kManyChoices),
+                     train_mixture(split(1, sections), 4, kManyChoices));
   }
 }
 

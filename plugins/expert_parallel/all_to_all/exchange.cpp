@@ -8,10 +8,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -85,9 +83,7 @@ Travel Exchange::back(const at::Tensor& values_NC, const Trip& trip) const {
 }
 
 at::Tensor Exchange::sum_home(const at::Tensor& returned_SC, const Trip& trip) const {
-  const at::NoGradGuard no_grad;
-  return weighted_sum(returned_SC, at::ones(trip.rows.place_TK.sizes(), returned_SC.options().dtype(at::kFloat)),
-                      trip.rows);
+  return sum_over_choices(returned_SC, trip.rows);
 }
 
 at::Tensor Exchange::own(const at::Tensor& experts) const {

@@ -42,7 +42,7 @@ class Exchange {
   Travel there(const at::Tensor& values_TC, const Trip& trip) const;
   // The way back of what came: [N, C] to [S, C].
   Travel back(const at::Tensor& values_NC, const Trip& trip) const;
-  // What came back, summed over ranks by a tree as choices are over experts: [T, C].
+  // What came back, summed over ranks by the tree that choices are summed by over experts: [T, C].
   at::Tensor sum_home(const at::Tensor& returned_SC, const Trip& trip) const;
   // Choices as this rank's experts count: those of others are nobody's.
   at::Tensor own(const at::Tensor& experts) const;

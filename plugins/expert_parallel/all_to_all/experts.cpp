@@ -27,11 +27,9 @@ struct Journey {
   Travel x, choices, dx, dweights;
 };
 
-at::ScalarType type_of_ids(const at::Tensor& weights) { return weights.element_size() == 8 ? at::kLong : at::kInt; }
-
 // Of each choice its weight, then its expert's id as it lies in memory: they travel together.
 at::Tensor choices_of(const at::Tensor& weights_TK, const at::Tensor& experts_TK) {
-  return at::cat({weights_TK, experts_TK.to(type_of_ids(weights_TK)).view(weights_TK.scalar_type())}, 1);
+  return at::cat({weights_TK, experts_TK.to(at::kInt).view(at::kFloat)}, 1);
 }
 
 class SplitExperts : public Experts, public TokenExperts3 {
@@ -60,7 +58,8 @@ class SplitExperts : public Experts, public TokenExperts3 {
     // A router may give tokens of another rank more choices: those that are missing here are nobody's.
     const int64_t missing = journey->trip.chosen - routing.experts_TK.size(1);
     const at::Tensor experts = at::constant_pad_nd(routing.experts_TK, {0, missing}, -1);
-    const Tensors left = leave(x, at::constant_pad_nd(routing.weights_TK, {0, missing}, 0), experts, journey);
+    const Tensors left =
+        leave(x, at::constant_pad_nd(routing.weights_TK.to(at::kFloat), {0, missing}, 0), experts, journey);
     meanwhile();
     const Tensors here = arrive(left, journey);
     const at::Tensor y = sum_of_experts(
@@ -109,7 +108,7 @@ class SplitExperts : public Experts, public TokenExperts3 {
         [&](const Tensors&) {
           const int64_t K = left[1].size(1);
           const at::Tensor choices = wait_for(journey->choices), ids = choices.narrow(1, K, K).contiguous();
-          journey->experts_NK = exchange_->own(ids.view(type_of_ids(ids)).to(at::kLong));
+          journey->experts_NK = exchange_->own(ids.view(at::kInt).to(at::kLong));
           return Tensors{wait_for(journey->x).variable_data(), choices.narrow(1, 0, K).contiguous()};
         },
         [journey, exchange = exchange_, D = left[0].size(1), K = left[1].size(1), x = left[0].options(),

@@ -14,19 +14,23 @@
 namespace drivetrain {
 namespace {
 
-constexpr int64_t kChunk = 512;  // columns of which all open sums of a token stay in the first cache
+constexpr int64_t kChunk = 512;  // columns that are summed at a time: the open sums of a token stay in the first cache
 
-// How the choices of a token are added: in ascending order of their experts, with how many of the last two open sums
-// are added to each other behind each.
+// How the choices of a token are added: in ascending order of their experts; after each, the last two open sums are
+// added to each other so many times.
 class ChoiceTree {
  public:
   explicit ChoiceTree(int64_t experts) : experts_(experts) {}
 
   void read(const int64_t* ids, int64_t choices) {
     leaves_.clear(), ids_ = ids;
-    for (int64_t k = 0; k < choices; ++k)
-      if (ids[k] >= 0) leaves_.push_back({k, 0});
-    std::stable_sort(leaves_.begin(), leaves_.end(), [&](const Leaf& a, const Leaf& b) { return ids[a.k] < ids[b.k]; });
+    for (int64_t k = 0; k < choices; ++k) {
+      if (ids[k] < 0) continue;
+      size_t at = leaves_.size();  // choices are few
+      leaves_.push_back({k, 0});
+      for (; at > 0 && ids[leaves_[at - 1].k] > ids[k]; --at) leaves_[at] = leaves_[at - 1];
+      leaves_[at] = {k, 0};
+    }
     if (!leaves_.empty()) join(0, leaves_.size(), 0, experts_);
   }
 
@@ -56,27 +60,39 @@ class ChoiceTree {
   std::vector<Leaf> leaves_;
 };
 
-// Columns [0, columns) of the sum of one token; `open`: as many sums of kChunk as it has choices.
-template <typename scalar_t, typename Sum = SumOf<scalar_t>>
-void sum_columns(const ChoiceTree& tree, const scalar_t* rows, const int64_t* place, const Sum* weights, int64_t stride,
-                 int64_t columns, Sum* open, scalar_t* to) {
-  Sum* last = open - kChunk;
+// A token's rows: row k begins at rows[place[k] * stride].
+template <typename scalar_t, typename Sum>
+struct TokenRows {
+  const scalar_t* rows;
+  const int64_t* place;
+  const Sum* weights;  // null: 1 each
+  int64_t stride;
+};
+
+// Columns [first, first + count) of the sum of one token; `open`: room for the open sums, kChunk each.
+template <typename scalar_t, typename Sum>
+void sum_columns(const ChoiceTree& tree, const TokenRows<scalar_t, Sum>& token, int64_t first, int64_t count,
+                 std::vector<Sum>& open, scalar_t* to) {
+  int64_t sums = 0;
+  const auto sum = [&](int64_t i) { return open.data() + i * kChunk; };
   for (const ChoiceTree::Leaf& leaf : tree.leaves()) {
-    const scalar_t* const row = rows + place[leaf.k] * stride;
-    const Sum weight = weights ? weights[leaf.k] : Sum(1);
+    const scalar_t* const row = token.rows + token.place[leaf.k] * token.stride + first;
+    const Sum weight = token.weights ? token.weights[leaf.k] : Sum(1);
     if (leaf.merges == 0) {
-      last += kChunk;
-      for (int64_t d = 0; d < columns; ++d) last[d] = weight * static_cast<Sum>(row[d]);
-    } else {
-      for (int64_t d = 0; d < columns; ++d) last[d] += weight * static_cast<Sum>(row[d]);
+      if (static_cast<int64_t>(open.size()) < ++sums * kChunk) open.resize(static_cast<size_t>(sums * kChunk));
+      Sum* const last = sum(sums - 1);
+      for (int64_t d = 0; d < count; ++d) last[d] = weight * static_cast<Sum>(row[d]);
+      continue;
     }
-    for (int64_t m = 1; m < leaf.merges; ++m, last -= kChunk)
-      for (int64_t d = 0; d < columns; ++d) last[d - kChunk] += last[d];
+    Sum* last = sum(sums - 1);
+    for (int64_t d = 0; d < count; ++d) last[d] += weight * static_cast<Sum>(row[d]);
+    for (int64_t m = 1; m < leaf.merges; ++m) {
+      const Sum* const right = sum(--sums);
+      last = sum(sums - 1);
+      for (int64_t d = 0; d < count; ++d) last[d] += right[d];
+    }
   }
-  if (tree.leaves().empty())
-    std::fill_n(to, columns, scalar_t(0));
-  else
-    for (int64_t d = 0; d < columns; ++d) to[d] = static_cast<scalar_t>(open[d]);
+  for (int64_t d = 0; d < count; ++d) to[first + d] = sums > 0 ? static_cast<scalar_t>(open[size_t(d)]) : scalar_t(0);
 }
 
 at::Tensor sum_on_cpu(const at::Tensor& y_RD, const at::Tensor& weights_TK, const SortedRows& rows) {
@@ -85,33 +101,34 @@ at::Tensor sum_on_cpu(const at::Tensor& y_RD, const at::Tensor& weights_TK, cons
   const int64_t *place = rows.place_TK.const_data_ptr<int64_t>(), *experts = rows.experts_TK.const_data_ptr<int64_t>();
   DRIVETRAIN_ROW_TYPES(y.scalar_type(), "sum_of_choices", [&] {
     using Sum = SumOf<scalar_t>;
-    const scalar_t* from = y.const_data_ptr<scalar_t>();
-    const Sum* weights = weights_TK.defined() ? weights_TK.const_data_ptr<Sum>() : nullptr;
-    scalar_t* to = out.mutable_data_ptr<scalar_t>();
+    const scalar_t* const from = y.const_data_ptr<scalar_t>();
+    const Sum* const weights = weights_TK.defined() ? weights_TK.const_data_ptr<Sum>() : nullptr;
+    scalar_t* const to = out.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, T, least_tokens(K, D), [&](int64_t begin, int64_t end) {
-      std::vector<Sum> open(static_cast<size_t>(std::max<int64_t>(K, 1) * kChunk));
+      std::vector<Sum> open;
       ChoiceTree tree(rows.counts_E.size(0));
       for (int64_t t = begin; t < end; ++t) {
         tree.read(experts + t * K, K);
-        for (int64_t d = 0; d < D; d += kChunk)
-          sum_columns(tree, from + d, place + t * K, weights ? weights + t * K : nullptr, D, std::min(kChunk, D - d),
-                      open.data(), to + t * D + d);
+        const TokenRows<scalar_t, Sum> token{from, place + t * K, weights ? weights + t * K : nullptr, D};
+        for (int64_t d = 0; d < D; d += kChunk) sum_columns(tree, token, d, std::min(kChunk, D - d), open, to + t * D);
       }
     });
   });
   return out;
 }
 
+// Rows of nobody are left out, not multiplied by zero: one that is not finite is nobody's.
 at::Tensor sum_by_operators(const at::Tensor& y, const at::Tensor& weights_TK, const SortedRows& rows) {
-  const at::Tensor by_expert = std::get<1>(at::sort(rows.experts_TK, true, 1, false));
-  const at::Tensor place = rows.place_TK.gather(1, by_expert).clamp_max(std::max<int64_t>(y.size(0) - 1, 0));
-  at::Tensor weights = rows.experts_TK.ge(0).to(sum_type(y));
-  if (weights_TK.defined()) weights = weights_TK.masked_fill(rows.experts_TK.lt(0), 0);
-  weights = weights.gather(1, by_expert);
-  at::Tensor sum = at::zeros({place.size(0), y.size(1)}, y.options().dtype(sum_type(y)));
+  at::Tensor sum = at::zeros({rows.place_TK.size(0), y.size(1)}, y.options().dtype(sum_type(y)));
   if (y.size(0) == 0) return sum.to(y.scalar_type());
-  for (int64_t k = 0; k < place.size(1); ++k)
-    sum.add_(at::index_select(y, 0, place.select(1, k)).to(sum.scalar_type()).mul_(weights.select(1, k).unsqueeze(1)));
+  const auto [ids, by_expert] = at::sort(rows.experts_TK, true, 1, false);
+  const at::Tensor place = rows.place_TK.gather(1, by_expert).clamp_max(y.size(0) - 1), nobody = ids.lt(0);
+  const at::Tensor weights = weights_TK.defined() ? weights_TK.gather(1, by_expert) : at::Tensor();
+  for (int64_t k = 0; k < place.size(1); ++k) {
+    at::Tensor row = at::index_select(y, 0, place.select(1, k));
+    if (weights.defined()) row = row.to(sum.scalar_type()).mul_(weights.select(1, k).unsqueeze(1));
+    sum.add_(row.masked_fill_(nobody.select(1, k).unsqueeze(1), 0));
+  }
   return sum.to(y.scalar_type());
 }
 

@@ -1,7 +1,4 @@
-// Sums over the choices of a token, by one fixed binary tree over experts: halves of all experts, halves of these, and
-// so on. A rank that has an aligned half, quarter, ... of the experts has a subtree: sums of such ranks, added by the
-// same tree over ranks, have the bits of the sum of a rank with all experts (on the CPU, in the type of sums). On a
-// device the sum is in ascending order of experts.
+// Sums over the choices of a token, in the order that mixture.h promises.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -32,13 +32,14 @@ class PlainExperts : public Experts, public TokenExperts3 {
   }
   std::vector<ParamPtr> params() const override { return {fc_, proj_}; }
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& counts, StepContext&) override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& counts, StepContext& ctx) override {
+    const bool trains = ctx.mode() == Mode::train;
     const auto kept = std::make_shared<Kept>(Kept{x.detach(), {}, RowGroups(counts)});
     return differentiable(
         {x, fc_->tensor, proj_->tensor},
         [&](const Tensors& in) {
-          kept->h = grouped_product(in[0], in[1], kept->groups);
-          return Tensors{grouped_product(ops::activation(activation_, kept->h, {}), in[2], kept->groups)};
+          kept->h = grouped_product(in[0], in[1], kept->groups, trains);
+          return Tensors{grouped_product(ops::activation(activation_, kept->h, {}), in[2], kept->groups, trains)};
         },
         [kept, fc = fc_, proj = proj_, kind = activation_, wants_dx = x.requires_grad(),
          work = WeightWork::current()](const Tensors& dy) {
@@ -62,8 +63,9 @@ class PlainExperts : public Experts, public TokenExperts3 {
   }
 
   // dw = dout . W a is computed as (W^T dout) . a, which backward needs anyway; so nobody needs the results of experts.
-  at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext&,
+  at::Tensor of_tokens(const at::Tensor& x, const Routing& routing, StepContext& ctx,
                        const std::function<void()>& meanwhile, const std::vector<int64_t>& of_ranks) override {
+    const bool trains = ctx.mode() == Mode::train;
     const at::Tensor &experts = routing.experts_TK, &weights = routing.weights_TK;
     SortedRows rows = sort_by_expert(experts, spec_.experts);
     const RowGroups groups(of_ranks.size() > 1 ? counts_of_parts(rows, of_ranks) : rows.counts_E);
@@ -74,8 +76,9 @@ class PlainExperts : public Experts, public TokenExperts3 {
     const at::Tensor y = differentiable(
         {x, weights, fc_->tensor, proj_->tensor},
         [&](const Tensors& in) {
-          kept->h = grouped_product({in[0], kept->token_R}, in[2], kept->groups);
-          const at::Tensor y_RD = grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups);
+          kept->h = grouped_product({in[0], kept->token_R}, in[2], kept->groups, trains);
+          const at::Tensor y_RD =
+              grouped_product(ops::activation(activation_, kept->h, {}), in[3], kept->groups, trains);
           return Tensors{weighted_sum(y_RD, in[1], rows)};
         },
         [kept, fc = fc_, proj = proj_, kind = activation_, wants_dx = x.requires_grad(),

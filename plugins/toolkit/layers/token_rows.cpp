@@ -174,18 +174,29 @@ SortedRows without_nobody(SortedRows rows, int64_t used) {
   return rows;
 }
 
+// Backward does not need it.
+static SortedRows without_order(SortedRows rows) {
+  rows.order_R = at::Tensor();
+  return rows;
+}
+
 at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows) {
   const int64_t K = rows.place_TK.size(1);
   return differentiable(
       {x_TD}, [&](const Tensors& in) { return Tensors{at::index_select(in[0], 0, rows.order_R.div(K, "floor"))}; },
-      [rows](const Tensors& dy) { return Tensors{sum_of_choices(dy[0], {}, rows)}; })[0];
+      [rows = without_order(rows)](const Tensors& dy) { return Tensors{sum_of_choices(dy[0], {}, rows)}; })[0];
+}
+
+at::Tensor sum_over_choices(const at::Tensor& y_RD, const SortedRows& rows) {
+  const at::NoGradGuard no_grad;
+  return sum_of_choices(y_RD, {}, rows);
 }
 
 at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, const SortedRows& rows) {
   const at::Tensor weights = weights_TK.detach().to(sum_type(y_RD)).contiguous();
   return differentiable(
       {y_RD, weights_TK}, [&](const Tensors& in) { return Tensors{sum_of_choices(in[0], weights, rows)}; },
-      [y = y_RD.detach(), type = weights_TK.scalar_type(), weights, rows](const Tensors& dy) {
+      [y = y_RD.detach(), type = weights_TK.scalar_type(), weights, rows = without_order(rows)](const Tensors& dy) {
         Tensors found = y.is_cpu() ? weighted_sum_backward_on_cpu(dy[0], y, weights, rows)
                                    : weighted_sum_backward_by_operators(dy[0], y, weights, rows);
         found[1] = found[1].to(type);
@@ -196,6 +207,9 @@ at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, co
 at::Tensor counts_of_parts(const SortedRows& rows, const std::vector<int64_t>& tokens) {
   const int64_t K = rows.place_TK.size(1), parts = static_cast<int64_t>(tokens.size());
   at::Tensor counts = at::zeros({rows.counts_E.size(0), parts}, rows.counts_E.options());
+  if (const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0}); all != rows.place_TK.size(0))
+    throw Error(ErrorCode::plugin, "experts: ranks are said to have sent " + std::to_string(all) + " tokens of " +
+                                       std::to_string(rows.place_TK.size(0)));
   const int64_t* expert = rows.experts_TK.const_data_ptr<int64_t>();
   int64_t* const count = counts.mutable_data_ptr<int64_t>();
   for (int64_t part = 0; part < parts; ++part)

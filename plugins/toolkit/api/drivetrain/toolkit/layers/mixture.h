@@ -34,7 +34,9 @@ SortedRows without_nobody(SortedRows rows, int64_t used);
 
 // Row r of the result is x[order_R[r] / K]; backward sums the rows of a token.
 at::Tensor rows_of_tokens(const at::Tensor& x_TD, const SortedRows& rows);
-// y_t = sum over k of weights[t, k] y_R[place[t, k]], of the type of y_R.
+// y_t = sum over k of y_R[place[t, k]], of the type of y_R. No autograd.
+at::Tensor sum_over_choices(const at::Tensor& y_RD, const SortedRows& rows);
+// The same of weights[t, k] y_R[place[t, k]], with autograd.
 at::Tensor weighted_sum(const at::Tensor& y_RD, const at::Tensor& weights_TK, const SortedRows& rows);
 
 // Experts that take tokens instead of their sorted rows. Another toolkit may be in the process: a change of the members
@@ -47,7 +49,7 @@ class TokenExperts3 {
   // y_t = sum over k of w_tk expert_tk(x_t), added as above. x and the result are [T, D]. `meanwhile`: what the layer
   // has to do beside, of which neither needs the other; called once, best where a rank would wait for others.
   // `of_ranks`: where tokens came from several ranks, how many of each, in order of ranks; their gradients of weights
-  // are summed on their own and then over ranks, as a reduction does (kernels/collective/tree_sum.h).
+  // in float32 are summed on their own and then over ranks, as a reduction does (kernels/collective/tree_sum.h).
   virtual at::Tensor of_tokens(const at::Tensor& x_TD, const Routing& routing, StepContext& ctx,
                                const std::function<void()>& meanwhile, const std::vector<int64_t>& of_ranks) = 0;
   // For the plan: how many rows of D elements are kept for backward where tokens have `rows` choices.
@@ -56,7 +58,8 @@ class TokenExperts3 {
 // Of any experts. Those that get rows keep each as they read it and as they return it.
 double kept_rows(const Experts& experts, double rows, at::DeviceType device);
 // TokenExperts3::of_tokens of any experts: of those that do not take tokens, the weighted sum of their sorted rows.
-// `count`: how many experts they are. `used`: how many choices are not nobody's, if the host knows.
+// `count`: how many experts they are. `used`: how many choices are not nobody's, if the host knows. `of_ranks`: for
+// those that take tokens.
 at::Tensor sum_of_experts(Experts& experts, int64_t count, const at::Tensor& x_TD, const Routing& routing,
                           StepContext& ctx, const std::function<void()>& meanwhile, int64_t used = -1,
                           const std::vector<int64_t>& of_ranks = {});
