@@ -50,16 +50,11 @@ std::string longest_piece(const std::string& pattern) {
   return longest;
 }
 
-// How far a piece of a pattern is from the parts of a name, taken one by one or several in a row.
+// How far a piece of a pattern is from a name, or from what stands behind one of its dots.
 double cost_of(const std::string& piece, const std::string& name) {
   double least = typing_cost(piece, name);
-  for (size_t begin = 0; begin != std::string::npos; begin = name.find('.', begin)) {
-    begin += begin > 0;
-    for (size_t end = begin; end != std::string::npos;) {
-      end = name.find('.', end + 1);
-      least = std::min(least, typing_cost(piece, name.substr(begin, end == std::string::npos ? end : end - begin)));
-    }
-  }
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    least = std::min(least, typing_cost(piece, name.substr(dot + 1)));
   return least;
 }
 

@@ -20,7 +20,7 @@ enum Place {
   host_memory_place,
   signal_place,
   beside_place,
-  terms_place,
+  named_place,
   seconds_place,
   save_after_place,
   save_policies_place,
@@ -51,7 +51,7 @@ std::vector<double> Figures::read(const HostFigures& mine) {
   set(padding_place, static_cast<double>(mine.rows.padding));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
   set(signal_place, mine.signal), set(beside_place, static_cast<double>(mine.beside)), set(seconds_place, mine.seconds);
-  set(terms_place, static_cast<double>(mine.terms));
+  set(named_place, static_cast<double>(mine.named));
   set(save_after_place, mine.alike.save_after), set(save_policies_place, mine.alike.save_policies);
   set(lr_place, mine.alike.lr), set(hyper_place, mine.alike.hyper);
   std::copy(mine.work.begin(), mine.work.end(), known + (work_place - tokens_place));
@@ -94,7 +94,7 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
     shared.host_memory = std::max(shared.host_memory, one[host_memory_place]);
     shared.signal = std::max(shared.signal, static_cast<int>(one[signal_place]));
     shared.beside = std::max(shared.beside, static_cast<Beside>(static_cast<int>(one[beside_place])));
-    shared.terms = std::max(shared.terms, static_cast<int64_t>(one[terms_place]));
+    shared.named = std::max(shared.named, static_cast<int64_t>(one[named_place]));
     std::copy_n(one + work_place, kWorkParts, shared.work.emplace_back().begin());
     shared.alike.push_back({one[save_after_place], one[save_policies_place], one[lr_place], one[hyper_place]});
   }

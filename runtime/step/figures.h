@@ -35,7 +35,7 @@ struct HostFigures {
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
   int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
-  int64_t terms = 0;      // how many terms this rank's units added to the loss
+  int64_t named = 0;      // how many loss terms and figures this rank's units reported
   double seconds = 0;     // since the start
   WorkSeconds work = {};  // its own in this step
   AlikeWords alike = {};
@@ -49,7 +49,7 @@ struct SharedFigures {
   double memory = 0, reserved = 0, host_memory = 0;  // largest
   int signal = 0;                                    // largest
   Beside beside = Beside::nothing;                   // last
-  int64_t terms = 0;                                 // largest
+  int64_t named = 0;                                 // largest
   double seconds = 0;                                // rank 0's
   std::vector<WorkSeconds> work;                     // of every rank
   std::vector<AlikeWords> alike;                     // of every rank

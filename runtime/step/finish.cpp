@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/dtype_name.h>
@@ -151,12 +152,12 @@ void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
   norm_.sum_of_squares(parts_.chunks, figures_.squares());
 }
 
-StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const LossTermSums& terms) {
+StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const NamedSums& named) {
   HostFigures mine = host_figures(parts_, rows, word);
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
-  mine.terms = static_cast<int64_t>(terms.size());
+  mine.named = static_cast<int64_t>(named.size());
   mine.alike = rates_;
   mine.alike.save_after = static_cast<double>(word.save.step);
   mine.alike.save_policies = static_cast<double>(word.save.policies);
@@ -169,17 +170,21 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const L
   result.beside = shared.beside, result.seconds = shared.seconds;
   result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
   result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
-  if (shared.terms > 0) {
-    const GroupPtr world = parts_.mesh.world();
-    result.loss_terms = plugin_call(call, [&] { return sum_over_ranks(terms, shared.terms, world, parts_.device); });
-    for (auto& [name, value] : result.loss_terms)
-      value = result.tokens > 0 ? value / static_cast<double>(result.tokens * figures_.copies()) : 0;
-  }
+  if (shared.named > 0) plugin_call(call, [&] { share_named(named, shared.named, result); });
   result.work = std::move(shared.work);
   for (const AlikeWords& rank : shared.alike)
     result.saves.push_back({static_cast<int64_t>(rank.save_after), static_cast<uint64_t>(rank.save_policies)});
   squares_ = shared.squares;
   return result;
+}
+
+void Finish::share_named(const NamedSums& mine, int64_t most, StepResult& result) const {
+  const auto tokens = static_cast<double>(result.tokens * figures_.copies());
+  for (const auto& [name, all] : sum_over_ranks(mine, most, parts_.mesh.world(), parts_.device))
+    if (name.starts_with(kLossTermFigures))
+      result.loss_terms[name.substr(std::strlen(kLossTermFigures))] = tokens > 0 ? all.sum / tokens : 0;
+    else
+      result.means[name] = all.sum / all.count;
 }
 
 // A rank with rates of its own has trained other weights than its peers, which hold copies of them.
@@ -197,8 +202,8 @@ StepResult Finish::agree_on_loss(const at::Tensor& loss, const RowCounts& rows) 
   return exchange(rows, {});
 }
 
-StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word, const LossTermSums& terms) {
-  StepResult result = exchange(rows, word, terms);
+StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word, const NamedSums& named) {
+  StepResult result = exchange(rows, word, named);
   result.step = step;
   if (result.tokens == 0) {
     pass_over(result);

@@ -42,12 +42,13 @@ struct StepResult {
   double loss = 0;  // mean over the valid tokens of the global batch; means nothing where there are none
   // As loss, of the terms that units added; not part of it. Those of one name in several units are added up.
   std::map<std::string, double> loss_terms;
-  double grad_norm = 0;          // before clipping
-  double lr = 0;                 // of group 0, used in this step
-  int64_t tokens = 0;            // valid ones
-  int64_t documents = 0;         // that begin in the global batch
-  int64_t padding = 0;           // columns of the global batch without a document
-  double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
+  std::map<std::string, double> means;  // of what units reported (StepContext::metric), over calls and ranks
+  double grad_norm = 0;                 // before clipping
+  double lr = 0;                        // of group 0, used in this step
+  int64_t tokens = 0;                   // valid ones
+  int64_t documents = 0;                // that begin in the global batch
+  int64_t padding = 0;                  // columns of the global batch without a document
+  double peak_memory_bytes = 0;         // largest over ranks: of the device the run is on
   // what the allocator took; of the process, on a device only
   double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;
   bool stop = false;                 // some rank was asked to stop
@@ -115,11 +116,11 @@ class DRIVETRAIN_INTERNAL Finish {
   // Loss, norm and `rows`, summed over all ranks; of `word`, all ranks learn what any has said;
   // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
   // result is `skipped`, update() is not to be called.
-  // `terms`: this rank's (LossTerms::sums).
+  // `named`: this rank's (LossTerms::sums, StepState::metrics).
   // Throws Error(numeric) if the loss or a term is not finite, or the norm where no update is left out for it,
   // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
   // Nothing was updated then. A step in which no token counts adds nothing: it is `skipped`.
-  StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word, const LossTermSums& terms = {});
+  StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word, const NamedSums& named = {});
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
@@ -143,7 +144,8 @@ class DRIVETRAIN_INTERNAL Finish {
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:
-  StepResult exchange(const RowCounts& rows, const RankWord& word, const LossTermSums& terms = {});
+  StepResult exchange(const RowCounts& rows, const RankWord& word, const NamedSums& named = {});
+  void share_named(const NamedSums& mine, int64_t most, StepResult& result) const;
   void check_rates(const std::vector<AlikeWords>& ranks) const;
   bool skips(const StepResult& result);
   void pass_over(StepResult& result);

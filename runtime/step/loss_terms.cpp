@@ -2,20 +2,24 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/dtype_name.h>
+
+#include "step/figure_names.h"
 
 namespace drivetrain {
 namespace {
 
 constexpr size_t kLongestName = 63;
-// What ranks exchange of a term: its name, one number per character and zeros behind them, and its sum.
-constexpr int64_t kRecord = static_cast<int64_t>(kLongestName) + 1;
+// What ranks exchange of a name: its characters as they lie in memory with zeros behind them, its count and its sum.
+constexpr int64_t kCount = (kLongestFigure + 1) / sizeof(double), kSum = kCount + 1, kRecord = kSum + 1;
 
 }  // namespace
 
@@ -46,45 +50,45 @@ at::Tensor LossTerms::add(const std::string& name, const at::Tensor& value, doub
   return tokens.mul(weight * seed_);
 }
 
-LossTermSums LossTerms::sums() const {
+NamedSums LossTerms::sums() const {
   const at::NoGradGuard no_grad;
-  LossTermSums sums;
+  NamedSums sums;
   for (const auto& [name, micros] : terms_)
     for (const auto& [micro, term] : micros) {
-      at::Tensor& sum = sums[name];
+      at::Tensor& sum = sums[kLossTermFigures + name].sum;
       sum = sum.defined() ? sum.add(term) : term;
     }
   return sums;
 }
 
-std::map<std::string, double> sum_over_ranks(const LossTermSums& mine, int64_t most, const GroupPtr& world,
-                                             const at::Device& device) {
+std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_t most, const GroupPtr& world,
+                                                   const at::Device& device) {
   const at::NoGradGuard no_grad;
-  const at::Tensor names = at::zeros({most, kRecord}, at::TensorOptions(at::kDouble));
-  int64_t row = 0;
-  for (const auto& [name, sum] : mine)
-    std::copy(name.begin(), name.end(), names.mutable_data_ptr<double>() + kRecord * row++);
-  const at::Tensor records = names.to(device);
-  row = 0;
-  for (const auto& [name, sum] : mine) records.select(0, row++).select(0, kRecord - 1).copy_(sum);
-
-  at::Tensor all = records;
+  const at::Tensor known = at::zeros({most, kRecord}, at::TensorOptions(at::kDouble));
+  double* at = known.mutable_data_ptr<double>();
+  std::vector<at::Tensor> sums;
+  for (const auto& [name, value] : mine) {
+    std::memcpy(at, name.data(), name.size());
+    at[kCount] = value.count, at += kRecord;
+    sums.push_back(value.sum);
+  }
+  const at::Tensor own = known.to(device);
+  if (!sums.empty()) own.select(1, kSum).narrow(0, 0, static_cast<int64_t>(sums.size())).copy_(at::stack(sums));
+  at::Tensor all = own;
   WorkPtr gathered;
   if (world->size() > 1) {
-    all = at::empty({world->size() * most * kRecord}, records.options());
-    gathered = world->all_gather(all, records.view({-1}));
+    all = at::empty({world->size() * own.numel()}, own.options());
+    gathered = world->all_gather(all, own.view({-1}));
     gathered->wait();
   }
   const at::Tensor host = all.to(at::kCPU);
   if (gathered && !host.is_same(all)) gathered->wait();  // an abort meanwhile: as in Figures
-  std::map<std::string, double> sums;
+  std::map<std::string, SumOverRanks> result;
   const double* record = host.const_data_ptr<double>();
-  for (int64_t i = 0; i < world->size() * most; ++i, record += kRecord) {
-    std::string name;
-    for (int64_t c = 0; c < kRecord - 1 && record[c] != 0; ++c) name += static_cast<char>(record[c]);
-    if (!name.empty()) sums[name] += record[kRecord - 1];
-  }
-  return sums;
+  for (int64_t i = 0; i < world->size() * most; ++i, record += kRecord)
+    if (const auto* name = reinterpret_cast<const char*>(record); *name != '\0')
+      result[name].sum += record[kSum], result[name].count += record[kCount];
+  return result;
 }
 
 }  // namespace drivetrain

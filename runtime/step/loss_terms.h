@@ -1,5 +1,5 @@
-// The terms that units add to the loss (StepContext::add_loss): what their gradients begin with, and their figures.
-// Main thread.
+// The terms that units add to the loss (StepContext::add_loss): what their gradients begin with, and their figures; how
+// these and the figures of StepContext::metric are added up over ranks. Main thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +14,16 @@
 
 namespace drivetrain {
 
-// By name: sums over the step's valid tokens, float64 scalars on the device. The mean over the ranks that share the
-// layers is theirs together, whether each has all tokens or they have a part each.
-using LossTermSums = std::map<std::string, at::Tensor>;
+constexpr size_t kLongestFigure = 79;
+
+// A float64 scalar on the device. Of a figure: of so many values. Of a loss term, whose name begins with
+// kLossTermFigures: the sum over the step's valid tokens; the mean over the ranks that share the layers is theirs
+// together, whether each has all tokens or they have a part each.
+struct NamedSum {
+  at::Tensor sum;
+  double count = 0;
+};
+using NamedSums = std::map<std::string, NamedSum>;
 
 // This rank's terms of one step.
 class DRIVETRAIN_INTERNAL LossTerms {
@@ -32,7 +39,7 @@ class DRIVETRAIN_INTERNAL LossTerms {
                  const at::Tensor& labels, int64_t ranks, bool counts);
 
   // Added up in order of micro-batch, whatever the schedule's order was.
-  LossTermSums sums() const;
+  NamedSums sums() const;
 
  private:
   double seed_ = 0;
@@ -42,10 +49,12 @@ class DRIVETRAIN_INTERNAL LossTerms {
 // Error(plugin) if a unit may not add such a term.
 DRIVETRAIN_INTERNAL void check_loss_term(const std::string& name, const at::Tensor& value, double weight);
 
-// The sums of all ranks, added in order of rank: every rank gets the same bits. Stages have terms of different names,
-// which no rank knows of the others. `most`: the largest number of terms of any rank, at least 1. Collective; waits for
-// the device.
-DRIVETRAIN_INTERNAL std::map<std::string, double> sum_over_ranks(const LossTermSums& mine, int64_t most,
-                                                                 const GroupPtr& world, const at::Device& device);
+struct SumOverRanks {
+  double sum = 0, count = 0;
+};
+// Added in order of rank: every rank gets the same bits. Stages have other names, which no rank knows of the others.
+// `most`: the largest number of names of any rank, at least 1. Collective; waits for the device.
+DRIVETRAIN_INTERNAL std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_t most,
+                                                                       const GroupPtr& world, const at::Device& device);
 
 }  // namespace drivetrain

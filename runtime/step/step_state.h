@@ -69,15 +69,19 @@ class StepState final : public StepContext {
   }
   // Figures are those of training steps.
   void metric(const std::string& name, const at::Tensor& scalar) override {
-    if (name.empty() || is_own_figure(name))
-      throw fail(ErrorCode::plugin, "metric(\"", name,
-                 "\"): ", name.empty() ? "a figure needs a name" : "the runtime has a figure of this name",
-                 "; give it one of its own, such as \"", name.empty() ? "mine" : "my_" + name, "\"");
+    if (name.empty() || name.size() > kLongestFigure || is_own_figure(name))
+      throw fail(ErrorCode::plugin, "metric(\"", name, "\"): ",
+                 is_own_figure(name) ? "the runtime has a figure of this name"
+                                     : concat("a figure needs a name of 1 to ", kLongestFigure, " characters"),
+                 "; give it one of its own, such as \"", is_own_figure(name) ? "my_" + name : "mine", "\"");
     if (!scalar.defined() || scalar.numel() != 1)
       throw fail(ErrorCode::plugin, "metric(\"", name, "\"): wanted one element, found ",
                  scalar.defined() ? concat("a tensor of shape ", scalar.sizes()) : "no tensor",
                  "; sum it up or take its mean");
-    if (mode_ == Mode::train) metrics_[name] = scalar;
+    if (mode_ != Mode::train) return;
+    const at::Tensor value = scalar.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
+    NamedSum& all = metrics_[name];
+    all.sum = all.sum.defined() ? all.sum.add(value) : value, ++all.count;
   }
 
   KeyValueCache* cache() const override { return cache_; }
@@ -101,7 +105,7 @@ class StepState final : public StepContext {
   const Batch& batch_of(int64_t micro) const { return batches_.at(micro); }
   void drop_batch(int64_t micro) { batches_.erase(micro); }
   void next_visit() { ++at_; }
-  const std::map<std::string, at::Tensor>& metrics() const { return metrics_; }
+  const NamedSums& metrics() const { return metrics_; }
 
  private:
   uint64_t seed_;
@@ -115,7 +119,7 @@ class StepState final : public StepContext {
   std::vector<Visit> visits_;
   size_t at_ = 0;  // index of the current visit
   std::map<int64_t, Batch> batches_;
-  std::map<std::string, at::Tensor> metrics_;
+  NamedSums metrics_;
   KeyValueCache* cache_ = nullptr;
   LossTerms terms_;
   bool counts_terms_ = true;

@@ -180,7 +180,8 @@ void Trainer::take_all_batches() {
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(batches_, micro); };
   const at::Tensor loss = executor_.run(load);
-  term_sums_ = state_.loss_terms().sums();  // a replay writes the same tensors again
+  named_ = state_.loss_terms().sums();  // a replay writes the same tensors again
+  named_.insert(state_.metrics().begin(), state_.metrics().end());
   now_doing(FlightDoing::reduce);
   finish_.sum_gradients(loss, state_);
 }
@@ -219,7 +220,7 @@ StepResult Trainer::agree(int64_t step) {
   RankWord word = own_word();
   if (flight) word.work = flight->take_own_work();
   now_doing(FlightDoing::agree);
-  StepResult result = finish_.agree(step, rows_, word, term_sums_);
+  StepResult result = finish_.agree(step, rows_, word, named_);
   if (flight) flight->device_reached();
   check_saves(result);
   if (parts_.on_work) parts_.on_work(result.work);
@@ -304,8 +305,10 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
   if (!parts_.executor.device.is_cpu())
     v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
-  for (const auto& [name, scalar] : state_.metrics())
-    if (!v.find(name)) v.set(name, scalar.item<double>());
+  for (const auto& [name, mean] : result.means)
+    if (!v.find(name)) v.set(name, mean);
+  for (const auto& [name, own] : state_.metrics())
+    if (!v.find(name)) v.set(name, own.sum.item<double>() / own.count);
   return v;
 }
 

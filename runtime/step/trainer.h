@@ -122,7 +122,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   std::deque<Evaluator> evaluators_;  // of the section `eval`, in its order
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;
-  LossTermSums term_sums_;          // of the step's units
+  NamedSums named_;                 // of the step's units
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
   RowCounts rows_;                  // of this rank, since it was last cleared
   // Of the same micro-batches, the first whose labels do not count: where its rows come from.

@@ -99,5 +99,31 @@ TEST(ExpertEdges, experts_that_never_get_a_token_have_no_gradient_however_long) 
   }
 }
 
+// Micro-batches are of one row everywhere, so that means over them and over ranks are those of one process.
+TEST(ExpertEdges, figures_of_routers_are_means_over_all_ranks_and_stages) {
+  const auto figures = [](const std::string& sections, int ranks) {
+    const TempFolder folder;
+    Value config = config_with(sections);
+    config.set("output_dir", folder.path("run"));
+    std::map<std::string, double> found;
+    for (const Value& line : run_threads(config, ranks, with_mistakes()).metrics)
+      for (const Value::Member& m : line.members())
+        if (m.key.find(".router.") != std::string::npos)
+          found[concat("step ", line.find("step")->as_int(), " ", m.key)] = m.value.as_double();
+    return found;
+  };
+  const std::map<std::string, double> one = figures("", 1);
+  EXPECT_EQ(one.size(), 4u * 3u * 5u) << "load, entropy, dropped and two losses of each mixture in each step";
+  EXPECT_EQ(one.at("step 1 block.3.mlp.router.dropped"), 0);
+  EXPECT_GT(one.at("step 1 block.3.mlp.router.load"), 1);
+  for (const auto& [sections, ranks] : std::vector<std::pair<std::string, int>>{
+           {kDdp, 4}, {split(2, kZero3), 4}, {R"("pipeline": {"type": "one_f_one_b", "params": {"stages": 2}})", 2}}) {
+    SCOPED_TRACE(sections);
+    const std::map<std::string, double> found = figures(sections, ranks);
+    ASSERT_EQ(found.size(), one.size());
+    for (const auto& [name, value] : one) EXPECT_NEAR(found.at(name), value, 1e-4 * value) << name;
+  }
+}
+
 }  // namespace
 }  // namespace drivetrain::test

@@ -145,7 +145,7 @@ TEST_F(ExecutorByHand, terms_of_a_unit_have_the_gradients_of_the_summed_loss) {
     EXPECT_EQ(executor.run(load).item<double>(), 10.0 * (3 + 6 + 9)) << "the loss is without terms";
     EXPECT_NEAR(w->grad.item<float>(), gradient, 1e-3);
     ASSERT_EQ(state.loss_terms().sums().size(), 1u);
-    EXPECT_NEAR(state.loss_terms().sums().at("square").item<double>(), sum, 1e-2);
+    EXPECT_NEAR(state.loss_terms().sums().at("loss_terms.square").sum.item<double>(), sum, 1e-2);
     EXPECT_EQ(unit->seen.back().item<double>(), 2 * weight * seed) << "tokens, weight, seed";
 
     unit->seen.clear();

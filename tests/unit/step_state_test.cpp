@@ -72,9 +72,18 @@ TEST_F(State, figures_are_those_of_the_last_training_step) {
   state.metric("b", figure(2));
   ASSERT_EQ(state.metrics().size(), 1u);
   state.begin(2, Mode::train, visits(1), /*replayed=*/true);  // the device writes it again
-  EXPECT_EQ(state.metrics().at("a").item<double>(), 1);
+  EXPECT_EQ(state.metrics().at("a").sum.item<double>(), 1);
   state.begin(3, Mode::train, visits(1));
   EXPECT_TRUE(state.metrics().empty());
+}
+
+TEST_F(State, a_figure_of_several_calls_is_their_sum_and_number) {
+  StepState state(1, &units);
+  state.begin(1, Mode::train, visits(1));
+  for (const double x : {1.0, 4.0}) state.metric("a", at::full({1}, x, at::kFloat));
+  EXPECT_EQ(state.metrics().at("a").sum.item<double>(), 5);
+  EXPECT_EQ(state.metrics().at("a").count, 2);
+  EXPECT_EQ(state.metrics().at("a").sum.dim(), 0);
 }
 
 TEST_F(State, figures_with_the_runtimes_names_or_of_several_elements_are_refused) {

@@ -206,6 +206,7 @@ std::string balance_line(const ExpertShape& m) {
     return "nothing keeps the loads of the experts equal: router_aux_loss_coef or router_bias_update_rate would";
   if (m.balance_weight > 0 || m.z_weight > 0)
     how += "; the router's losses count all tokens of a micro-batch of a data-parallel rank, padding included";
+  if (m.bias_update_rate > 0) how += "; the bias counts all tokens of a step, padding included";
   return "the loads of the experts are kept equal by " + how;
 }
 

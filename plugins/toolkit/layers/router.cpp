@@ -131,14 +131,20 @@ class PlainRouter : public Router {
     const at::Tensor counts = at::zeros({spec_.experts}, ids.options()).scatter_add_(0, ids, at::ones_like(ids));
     if (spec_.bias && !again) add_counts(counts);
     const at::Tensor shares = spec_.scores == RouterScores::softmax ? scores : scores / (scores.sum(1, true) + kTiny);
-    if (spec_.z_weight != 0) ctx.add_loss("z_loss", at::logsumexp(logits, 1).square().mean(), spec_.z_weight);
+    if (spec_.z_weight != 0) add_loss("z_loss", at::logsumexp(logits, 1).square().mean(), spec_.z_weight, ctx);
     if (spec_.balance == BalanceLoss::per_layer && spec_.balance_weight != 0) {
       const at::Tensor loss = (shares.mean(0) * load(counts, T)).sum() * (double(spec_.experts) / double(spec_.chosen));
-      ctx.add_loss("load_balancing_loss", loss, spec_.balance_weight);
+      add_loss("load_balancing_loss", loss, spec_.balance_weight, ctx);
     }
     if (spec_.balance == BalanceLoss::pooled && spec_.balance_weight != 0)
-      ctx.add_loss("load_balancing_loss", pooled(shares.mean(0), counts, T, again, ctx), spec_.balance_weight);
+      add_loss("load_balancing_loss", pooled(shares.mean(0), counts, T, again, ctx), spec_.balance_weight, ctx);
     if (!again) report(counts, shares, ctx);
+  }
+
+  // The figure is that of this layer; the run's has the sum over layers.
+  void add_loss(const char* name, const at::Tensor& value, double weight, StepContext& ctx) const {
+    ctx.add_loss(name, value, weight);
+    if (ctx.visit().direction == Direction::forward) ctx.metric(concat(spec_.name, ".", name), value.detach());
   }
 
   // f_e = c_e / T, over the tokens of all positions of the rows.
@@ -200,6 +206,7 @@ class PlainRouter : public Router {
     const at::NoGradGuard no_grad;
     const at::Tensor load = counts.to(at::kDouble), p = shares.detach();
     ctx.metric(spec_.name + ".load", load.max() / load.mean());
+    ctx.metric(spec_.name + ".dropped", 1 - load.sum() / static_cast<double>(shares.size(0) * spec_.chosen));
     ctx.metric(spec_.name + ".entropy", -at::xlogy(p, p).sum(1).mean());
   }
 

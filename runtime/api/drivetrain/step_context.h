@@ -115,8 +115,10 @@ class DRIVETRAIN_API StepContext {
   // device; undefined in other steps. A value that is not finite ends the step as a loss that is not finite does, with
   // its name.
   virtual at::Tensor add_loss(const std::string& name, const at::Tensor& value, double weight) = 0;
-  // Reports a figure for the monitors and metrics.jsonl under this name. `scalar`: one element on any device; the
-  // runtime keeps the tensor and reads it after the step. Only rank 0's value is reported, and only in training steps.
+  // Reports a figure for the monitors and metrics.jsonl under this name of at most 79 characters. `scalar`: one element
+  // on any device, of which the runtime takes a copy. Only training steps count. A figure of a unit's pass is the mean
+  // over all calls of the step, of every micro-batch and of every rank that reports it, whichever stage it has. What a
+  // strategy's hook reports after flush_grads is rank 0's.
   // Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
   // The cache of a generation: the batch then has the positions that are new, Batch::position_ids_BS says which they

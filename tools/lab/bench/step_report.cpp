@@ -79,7 +79,15 @@ class StepReport {
     for (const PlannedPlugin& plugin : plan_.plugins)
       if (plugin.enabled) plugins.items().push_back(plugin.id());
     value.set("plugins", std::move(plugins));
+    value.set("notes", Value(Value::Array(plan_.notes.begin(), plan_.notes.end())));
     return value;
+  }
+
+  // What the plan says of this run, such as that loads of experts are equal by force.
+  std::string notes_text() const {
+    std::string text;
+    for (const std::string& note : plan_.notes) text += note + "\n";
+    return text;
   }
 
   Value phases_value() const {
@@ -183,13 +191,13 @@ class StepReport {
                   "least ", formatted("%.1f %%", 100 * idle_share_at_least()), " of it\n")
             : "";
     return concat(
-        plan_headline(plan_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup, " of warm-up\n",
-        recorded, pipeline_text(), "throughput: ", formatted("%.0f", slots_ / step_s_.median), " tokens/s, TGS ",
-        formatted("%.0f", slots_ / step_s_.median / ranks_), ", ", formatted("%.4f", tflops_), " TFLOPS per rank (",
-        plan_.model.flops_formula, ")\n", "matrix products alone would take ", seconds_text(products_.seconds), " at ",
-        formatted("%.4f", products_.rate() / 1e12), " TFLOPS, so the step reaches ", formatted("%.1f %%", 100 * share_),
-        " of their rate\n", limit_.text(step_s_.median),
-        "peak memory: ", formatted("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
+        plan_headline(plan_), "\n", notes_text(), phases.text(), measure_.steps, " steps after ", measure_.warmup,
+        " of warm-up\n", recorded, pipeline_text(), "throughput: ", formatted("%.0f", slots_ / step_s_.median),
+        " tokens/s, TGS ", formatted("%.0f", slots_ / step_s_.median / ranks_), ", ", formatted("%.4f", tflops_),
+        " TFLOPS per rank (", plan_.model.flops_formula, ")\n", "matrix products alone would take ",
+        seconds_text(products_.seconds), " at ", formatted("%.4f", products_.rate() / 1e12),
+        " TFLOPS, so the step reaches ", formatted("%.1f %%", 100 * share_), " of their rate\n",
+        limit_.text(step_s_.median), "peak memory: ", formatted("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
         "\nloss: ", formatted("%.6f", member(first, "loss")), " in step 1, ", formatted("%.6f", member(last, "loss")),
         " in step ", measure_.rows.size(), "\n");
   }
