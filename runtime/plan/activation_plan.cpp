@@ -136,7 +136,7 @@ class Walk {
 };
 
 std::string source_of(const RunPlan& plan, int64_t stage, int64_t again, const VisitShape& shape) {
-  const int64_t chunks = plan.schedule.chunks, blocks = plan.blocks_by_stage()[stage];
+  const int64_t chunks = plan.schedule.chunks, blocks = plan.by_stage(&PlacedPiece::blocks)[stage];
   return concat(plan.id_of(Model::kKind), ": ", plan.schedule.slots.at(static_cast<size_t>(stage)), " in flight x ",
                 blocks, " blocks", plan.schedule.stages > 1 ? concat(" of stage ", stage) : "",
                 chunks > 1 ? concat(" in ", chunks, " chunks") : "", " x ", static_cast<int64_t>(shape.tokens),

@@ -135,10 +135,10 @@ void count_fullest_rank(RunPlan& plan) {
   const auto share = [&](int64_t elements) {
     return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
   };
-  plan.run.rank_share = share(largest(plan.parameters_by_stage()));
-  plan.run.rank_trained = share(largest(plan.trained_by_stage()));
+  plan.run.rank_share = share(largest(plan.by_stage(&PlacedPiece::parameters)));
+  plan.run.rank_trained = share(largest(plan.by_stage(&PlacedPiece::trained)));
   // Of a model that names no blocks, its facts alone are known.
-  if (const int64_t layers = largest(plan.blocks_by_stage()); layers > 0) plan.run.rank_layers = layers;
+  if (const int64_t layers = largest(plan.by_stage(&PlacedPiece::blocks)); layers > 0) plan.run.rank_layers = layers;
   if (plan.run.seq_length.known()) {
     int64_t positions = 0;
     for (const RowRange& range : plan.positions.activations) positions += range.count;

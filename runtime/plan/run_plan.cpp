@@ -1,7 +1,5 @@
 #include "plan/run_plan.h"
 
-#include <algorithm>
-
 namespace drivetrain {
 
 const PlannedPlugin* RunPlan::plugin(const std::string& kind) const {
@@ -15,33 +13,10 @@ std::string RunPlan::id_of(const std::string& kind) const {
   return found ? found->id() : "";
 }
 
-std::map<int64_t, int64_t> RunPlan::blocks_by_stage() const {
-  std::map<int64_t, int64_t> blocks;
-  for (const PlacedPiece& piece : placement) blocks[piece.stage] += piece.blocks;
-  return blocks;
-}
-
-std::map<int64_t, int64_t> RunPlan::parameters_by_stage() const {
-  std::map<int64_t, int64_t> parameters;
-  for (const PlacedPiece& piece : placement) parameters[piece.stage] += piece.parameters;
-  return parameters;
-}
-
-std::map<int64_t, int64_t> RunPlan::trained_by_stage() const {
-  std::map<int64_t, int64_t> trained;
-  for (const PlacedPiece& piece : placement) trained[piece.stage] += piece.trained;
-  return trained;
-}
-
-void add_timeline(RunPlan& plan, const Schedule& schedule) {
-  const int64_t pieces = plan.schedule.stages * plan.schedule.chunks,
-                micro_batches = std::max<int64_t>(plan.batch.accumulation, 1);
-  plan.schedule.timeline.reset();
-  if (pieces * micro_batches > kMostTimelineBoxes) return;
-  std::vector<double> costs;
-  for (const PlacedPiece& piece : plan.placement) costs.push_back(piece.cost);
-  if (static_cast<int64_t>(costs.size()) != pieces) costs.clear();
-  plan.schedule.timeline = simulate(schedule, micro_batches, Pass::train, piece_times(costs));
+std::map<int64_t, int64_t> RunPlan::by_stage(int64_t PlacedPiece::*what) const {
+  std::map<int64_t, int64_t> sums;
+  for (const PlacedPiece& piece : placement) sums[piece.stage] += piece.*what;
+  return sums;
 }
 
 }  // namespace drivetrain

@@ -12,6 +12,7 @@
 
 #include <drivetrain/dataset.h>
 #include <drivetrain/plan_record.h>
+#include <drivetrain/planned_update.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
 
@@ -68,6 +69,7 @@ struct StageMemory {
   std::vector<PlanRecord::Memory> parts;  // as plugins said
   double updated_elements = 0;            // by its optimizer
   double state_bytes_per_element = 0;     // of the optimizer: the mean over the stage's trainable parameters
+  UpdateWork update;                      // beside what the optimizer reads and writes
   double host_bytes_per_update = 0;       // that the optimizer takes of the host for each of them, beside its state
   ActivationPlan activations;
 };
@@ -118,16 +120,13 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   const PlannedPlugin* plugin(const std::string& kind) const;
   // Its id, "optimizer/adamw"; "" if there is none.
   std::string id_of(const std::string& kind) const;
-  // The blocks of each stage, the parameters that its ranks compute with, and those of them that are not frozen.
-  std::map<int64_t, int64_t> blocks_by_stage() const, parameters_by_stage() const, trained_by_stage() const;
+  // Of each stage the sum over its pieces: &PlacedPiece::blocks, parameters, trained.
+  std::map<int64_t, int64_t> by_stage(int64_t PlacedPiece::*what) const;
   // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
   // an average piece.
   Value to_json() const;
 };
 
-// Fills in the schedule's timeline, or leaves it out where there is too much of it to look at. Error(internal) for
-// programs that do not fit together.
-DRIVETRAIN_INTERNAL void add_timeline(RunPlan& plan, const Schedule& schedule);
-constexpr int64_t kMostTimelineBoxes = 400'000;
+constexpr int64_t kMostTimelineBoxes = 400'000;  // of schedules that are simulated
 
 }  // namespace drivetrain

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,38 +40,27 @@ RunFacts facts_of(const RunPlan& plan, int64_t stage) {
   const auto share = [&](int64_t elements) {
     return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
   };
-  facts.rank_share = share(plan.parameters_by_stage().at(stage));
-  facts.rank_trained = share(plan.trained_by_stage().at(stage));
-  if (facts.rank_layers.known()) facts.rank_layers = plan.blocks_by_stage().at(stage);
+  facts.rank_share = share(plan.by_stage(&PlacedPiece::parameters).at(stage));
+  facts.rank_trained = share(plan.by_stage(&PlacedPiece::trained).at(stage));
+  if (facts.rank_layers.known()) facts.rank_layers = plan.by_stage(&PlacedPiece::blocks).at(stage);
   facts.micro_batches_in_flight = (slots + chunks - 1) / chunks;
   return facts;
 }
 
-double host_bytes_per_update(const PreparedRun& run) {
-  return plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"},
-                     [&] { return run.plugins.optimizer->host_bytes_per_element(run.plan.dtypes.types.param); });
-}
-
-// Bytes of the optimizer's state per element of each parameter that it trains.
+// Bytes of the optimizer's state per element of each parameter that it trains; `whole`: of the whole model, once.
 using StateBytes = std::map<const Param*, double>;
 
-StateBytes state_bytes_of(const PreparedRun& run) {
+StateBytes state_bytes_of(const PreparedRun& run, double& whole) {
   StateBytes bytes;
-  if (!run.plugins.optimizer) return bytes;
   const std::string id = run.plan.id_of(Optimizer::kKind);
-  for (const ParamPtr& param : run.model_params)
-    if (param->trainable)
-      bytes[param.get()] = plugin_call({id, "state_bytes_per_element", param->name},
-                                       [&] { return run.plugins.optimizer->state_bytes_per_element(*param); });
+  for (const ParamPtr& param : run.model_params) {
+    if (!run.plugins.optimizer || !param->trainable) continue;
+    const double one = plugin_call({id, "state_bytes_per_element", param->name},
+                                   [&] { return run.plugins.optimizer->state_bytes_per_element(*param); });
+    bytes[param.get()] = one;
+    whole += one * static_cast<double>(c10::multiply_integers(param->layout.global_shape));
+  }
   return bytes;
-}
-
-double whole_state(const PreparedRun& run, const StateBytes& bytes) {
-  double sum = 0;
-  for (const ParamPtr& param : run.model_params)
-    if (const auto found = bytes.find(param.get()); found != bytes.end())
-      sum += found->second * static_cast<double>(c10::multiply_integers(param->layout.global_shape));
-  return sum;
 }
 
 // Shares of a stage that storage owners cut have the mean of the stage.
@@ -101,7 +91,22 @@ double partial_gradient_bytes(const PreparedRun& run, const UnitList& units, dou
   return trained > 0 ? width * partial * std::min(1.0, updated_elements / trained) : 0;
 }
 
-StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
+// What plugins say of the update. Traffic counts of the rank's own stage.
+void ask_of_update(PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const PlannedUpdate& update,
+                   PlanRecord& said, UpdateWork& sum) {
+  for (const auto& [id, plugin] : plugins) {
+    const auto* const more = dynamic_cast<const UpdatePlan*>(plugin.get());
+    if (!more) continue;
+    said.set_plugin(id);
+    const UpdateWork work = plugin_call({id, "plan_update"}, [&] { return more->plan_update(said, update); });
+    sum.products.insert(sum.products.end(), work.products.begin(), work.products.end());
+    sum.passed_bytes += work.passed_bytes;
+  }
+  if (stage != run.stage()) return;
+  run.plan.traffics.insert(run.plan.traffics.end(), said.traffics().begin(), said.traffics().end());
+}
+
+StageMemory ask(PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
   PlanRecord record(run.plan.model, facts_of(run.plan, stage)), by_units = record;
   for (const auto& [id, plugin] : plugins) {
     record.set_plugin(id);
@@ -109,22 +114,26 @@ StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t sta
   }
   const Communicator* const communicator = run.plugins.communicator.get();
   const PlannedStage planned{own.units, *run.mesh, communicator && communicator->has_one_memory()};
-  std::vector<std::string> told_by_units;
+  std::set<std::string> told_by_units;
   for (const auto& [id, strategy] : run.plugins.strategies) {
     by_units.set_plugin(id);
     if (plugin_call({id, "plan_units"}, [&] { return strategy->plan_units(by_units, planned); }))
-      told_by_units.push_back(id);
+      told_by_units.insert(id);
   }
   StageMemory memory;
-  for (const PlanRecord::Memory& part : record.memories())
-    if (std::find(told_by_units.begin(), told_by_units.end(), part.by) == told_by_units.end())
-      memory.parts.push_back(part);
-  memory.parts.insert(memory.parts.end(), by_units.memories().begin(), by_units.memories().end());
   const PlanRecord::Update update = (told_by_units.empty() ? record : by_units).update();
   memory.updated_elements = update.elements;
+  if (run.plan.run.training)
+    ask_of_update(run, plugins, stage, {planned, update.elements, update.on_host}, by_units, memory.update);
+  for (const PlanRecord::Memory& part : record.memories())
+    if (!told_by_units.contains(part.by)) memory.parts.push_back(part);
+  memory.parts.insert(memory.parts.end(), by_units.memories().begin(), by_units.memories().end());
   if (const double bytes = partial_gradient_bytes(run, own.units, update.elements); bytes > 0)
     memory.parts.push_back({"runtime", "gradients that are partial sums", bytes, MemoryClass::buffers});
-  if (update.to_device && run.plugins.optimizer) memory.host_bytes_per_update = host_bytes_per_update(run);
+  if (Optimizer* const optimizer = run.plugins.optimizer.get(); optimizer && update.to_device)
+    memory.host_bytes_per_update = plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"}, [&] {
+      return optimizer->host_bytes_per_element(run.plan.dtypes.types.param);
+    });
   return memory;
 }
 
@@ -137,12 +146,12 @@ void plan_stage_memories(PreparedRun& run, const NamedPlugins& plugins, const st
     if (stage != run.stage()) stages.push_back(stage);
   stages.push_back(run.stage());
   plan.stage_memories.assign(stages.size(), {});
-  const std::string policy = plan.id_of(Recompute::kKind);
-  const StateBytes state_bytes = state_bytes_of(run);
-  plan.optimizer_state_bytes = whole_state(run, state_bytes);
+  plan.optimizer_state_bytes = 0;
+  const StateBytes state_bytes = state_bytes_of(run, plan.optimizer_state_bytes);
   for (const int64_t stage : stages) {
     const StageUnits own = units_of(plan, stage, chain);
-    if (run.plugins.recompute) plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(own.units); });
+    if (Recompute* const policy = run.plugins.recompute.get())
+      plugin_call({plan.id_of(Recompute::kKind), "choose"}, [&] { policy->choose(own.units); });
     StageMemory& memory = plan.stage_memories[static_cast<size_t>(stage)] = ask(run, plugins, stage, own);
     plan.optimizer_bytes_per_element = memory.state_bytes_per_element = mean_state(run, own.units, state_bytes);
     memory.activations = plan_activations(run, stage, own.units, own.chunks);

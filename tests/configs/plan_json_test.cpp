@@ -13,6 +13,7 @@
 #include "configs/config_files.h"
 #include "plan/prepare_run.h"
 #include "report/plan_text.h"
+#include "report/schedule_picture.h"
 
 namespace drivetrain::test {
 namespace {

@@ -123,6 +123,40 @@ TEST_F(PlanCommand, replicas_sum_their_parts_in_the_type_that_is_sent) {
   EXPECT_NEAR(narrow["replica"], wide["replica"] / 2, 64);
 }
 
+TEST_F(PlanCommand, what_an_optimizer_multiplies_and_sends_takes_its_time) {
+  write("gpu.json", R"({"model": {"type": "gpt", "params": {"num_layers": 4, "hidden_size": 1024,
+    "num_attention_heads": 8, "vocab_size": 4096, "max_position_embeddings": 512}}, "train_batch_size": 8,
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 512}}, "device": "cuda",
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  const auto forecast = [&](const std::string& optimizer, int ranks) {
+    const Value plan = json_of(
+        concat("plan ", path("gpu.json"), " --hardware h100 --json -n ", ranks, " --set optimizer.type=", optimizer));
+    std::map<std::string, double> seconds;
+    for (const Value& one : plan.find("forecast")->find("time")->find("parts")->items())
+      seconds[one.find("what")->as_string()] =
+          one.find("seconds")->as_double() + one.find("hidden_seconds")->as_double();
+    const Value& stage = plan.find("memory")->find("stages")->items().at(0);
+    for (const Value& one : stage.find("update")->find("products")->items())
+      seconds["operations"] += 2 * one.find("rows")->as_double() * one.find("out")->as_double() *
+                               one.find("in")->as_double() * one.find("count")->as_double();
+    return seconds;
+  };
+  std::map<std::string, double> adamw = forecast("AdamW", 4), alone = forecast("Muon", 1), muon = forecast("Muon", 4);
+  // Of a block four of h x h, each 5 (4 + 2) h^3 operations, and two of h x 4 h by the gram form: 8 x 4 + 28.
+  const double cube = 1024.0 * 1024 * 1024;
+  EXPECT_DOUBLE_EQ(alone["operations"], 4 * (4 * 30 + 2 * 60) * cube);
+  EXPECT_DOUBLE_EQ(muon["operations"], alone["operations"] / 4);
+  EXPECT_EQ(adamw["operations"], 0);
+  EXPECT_GT(muon["optimizer"], muon["operations"] / 989e12);
+  EXPECT_LT(muon["optimizer"] - adamw["optimizer"], 8 * muon["operations"] / 989e12) << "the products are small";
+  const double sent = 4 * 12 * 1024.0 * 1024 * 2 * 3 / 16;  // a quarter to another, of each quarter, in bfloat16
+  for (const char* what : {"dp: parts of matrices, to owners", "dp: results of owners"}) {
+    EXPECT_EQ(adamw.count(what) + alone.count(what), 0u) << what;
+    EXPECT_GT(muon[what], sent / 450e9) << what;
+    EXPECT_LT(muon[what], 3 * sent / 450e9) << what;
+  }
+}
+
 TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
   const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
   const auto expect_told = [](const std::string& text) {

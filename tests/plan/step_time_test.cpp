@@ -96,6 +96,22 @@ TEST(StepTime, the_norm_of_gradients_has_a_rate_of_its_own_or_that_of_updates) {
   EXPECT_NEAR(norm->seconds, 1e9 / 20e9, 1e-9);
 }
 
+TEST(StepTime, products_of_the_optimizer_take_their_time_once_in_a_step_and_messages_move_beside_them) {
+  Hardware h = ideal();
+  h.memory = {.gb_per_s = 100, .share = 0.5, .gib = 80}, h.overlap = 0.5, h.host_link.gb_per_s = 10;
+  StepWork work = work_of(row());
+  const double without = step_time(work, h, 1).seconds;
+  work.update_products = {{"optimizer", 1000, 1000, 1000, 50}}, work.update_passed_bytes = 1e9;
+  const double more = 2e9 * 50 / 100e12 + 1e9 / 50e9;
+  EXPECT_NEAR(step_time(work, h, 1).seconds - without, more, 1e-9);
+  MessageWork message{.axis = "dp", .what = "results", .group = {2, 1}, .bytes = 2e6};
+  message.direct = message.beside_update = true;
+  work.messages.push_back(message);
+  EXPECT_NEAR(step_time(work, h, 1).seconds - without, more, 1e-9) << "all of it is beside half of a millisecond";
+  work.messages.back().bytes = 2e7;
+  EXPECT_NEAR(step_time(work, h, 1).seconds - without, more + 2e7 / 10e9 - 0.5 * 1e-3, 1e-9);
+}
+
 TEST(StepTime, a_faster_machine_is_never_slower) {
   Hardware base = ideal();
   base.products = {.share = 0.5, .half_rows = 100, .half_width = 100}, base.attention = {.share = 0.4, .half_seq = 100};

@@ -8,17 +8,21 @@
 // `rest`.
 #include <drivetrain/optimizer.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/plan_context.h>
+#include <drivetrain/planned_update.h>
 #include <drivetrain/services.h>
-#include <drivetrain/toolkit/sharding/whole_tensors.h>
+#include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/sharding/planned_matrices.h>
 
 #include "elementwise.h"
 #include "options.h"
@@ -37,7 +41,7 @@ bool is_matrix(const Param& param) {
          param.role != ParamRole::output && param.role != ParamRole::norm && param.role != ParamRole::bias;
 }
 
-class Muon : public Optimizer {
+class Muon : public Optimizer, public UpdatePlan {
  public:
   using Options = muon::Options;
   static OptionTable options() { return muon::option_table(); }
@@ -66,6 +70,7 @@ class Muon : public Optimizer {
   std::string difference_note(const std::vector<ParamPtr>& params) const override;
 
   void plan(PlanContext& plan) override;
+  UpdateWork plan_update(PlanContext& ctx, const PlannedUpdate& update) const override;
   void init(const Trainables& all) override;
   void update(const Trainables& chunk, const UpdateArgs& args) override;
   void state(StateVisitor& visitor) override {
@@ -82,6 +87,7 @@ class Muon : public Optimizer {
 
   std::vector<WholeTensor> cut(const ParamPtr& param) const;
   std::vector<int64_t> rows_of_matrices(const Param& param) const;
+  WholeTensors::Options sending() const;
   void update_matrices(const UpdateArgs& args);
   void update_rest(const Trainables& chunk, const UpdateArgs& args);
 
@@ -102,6 +108,46 @@ void Muon::plan(PlanContext& plan) {
   head_dim_ = plan.model().head_dim.value_or(0);
   if (options_.per_head_muon && head_dim_ == 0)
     plan.refuse("per_head_muon needs a model that says how large its heads are (head_dim); set it to false");
+}
+
+WholeTensors::Options Muon::sending() const {
+  WholeTensors::Options options;
+  options.dtype = options_.ns_dtype == "float32" ? at::kFloat : at::kBFloat16;
+  options.device = services_.device;
+  // Other products than those of tiles may have other bits on another number of threads.
+  options.side_by_side = muon::multiplies_in_tiles(options.device, options.dtype);
+  return options;
+}
+
+// Processors without tiles hold what is to be bfloat16 in float32, and multiply it so.
+UpdateWork Muon::plan_update(PlanContext& ctx, const PlannedUpdate& update) const {
+  const WholeTensors::Options sent = sending();
+  const PlannedMatrices matrices(
+      update, [this](const ParamPtr& p) { return is_matrix(*p) ? cut(p) : std::vector<WholeTensor>(); }, sent);
+  const bool on_cpu = sent.device.is_cpu(), in_tiles = muon::multiplies_in_tiles(sent.device, sent.dtype);
+  const at::ScalarType held = on_cpu && !in_tiles ? at::kFloat : sent.dtype;
+  const auto element = static_cast<double>(c10::elementSize(held));
+  const std::vector<WholeTensor> own = matrices.of_busiest();
+  std::map<std::array<double, 3>, double> products;  // how many of each size
+  UpdateWork work;
+  double largest = 0;
+  for (const WholeTensor& t : own) {
+    const muon::NewtonSchulzWork w = muon::newton_schulz_work(t.rows, t.columns, how_);
+    const double symmetric = on_cpu ? 0.5 : 1;
+    products[{w.r, w.r, w.c}] += symmetric * w.grams;
+    products[{w.r, w.r, w.r}] += symmetric * w.squares;
+    products[{w.r, w.c, w.r}] += w.moves;
+    work.passed_bytes += element * (in_tiles ? 3 * w.r * w.c : w.passed);
+    largest = std::max(largest, muon::newton_schulz_bytes(t.rows, t.columns, how_, sent.device, sent.dtype));
+  }
+  for (const auto& [size, count] : products)
+    work.products.push_back({dtype_name(held), size[0], size[1], size[2], count});
+  work.passed_bytes += 2 * static_cast<double>(c10::elementSize(sent.dtype)) * matrices.held();
+  const int64_t at_a_time = sent.side_by_side ? at::get_num_threads() : 1;
+  matrices.tell_traffic(ctx);
+  ctx.memory(MemoryClass::buffers, "matrices of a round at their owner, with what travels meanwhile",
+             matrices.most_bytes(largest * static_cast<double>(at_a_time <= std::ssize(own) ? at_a_time : 1)));
+  return work;
 }
 
 // Sizes of the matrices that dimension 0 is made of, in rows.
@@ -179,13 +225,8 @@ void Muon::init(const Trainables& all) {
     momenta_.push_back(at::zeros_like(t.value));
   }
   rest_->init(rest);
-  WholeTensors::Options options;
-  options.dtype = options_.ns_dtype == "float32" ? at::kFloat : at::kBFloat16;
-  options.device = services_.device;
-  // Other products than those of tiles may have other bits on another number of threads.
-  options.side_by_side = muon::multiplies_in_tiles(options.device, options.dtype);
   whole_ = std::make_unique<WholeTensors>(
-      matrices_, [this](const ParamPtr& p) { return cut(p); }, *services_.mesh, options);
+      matrices_, [this](const ParamPtr& p) { return cut(p); }, *services_.mesh, sending());
 }
 
 void Muon::update(const Trainables& chunk, const UpdateArgs& args) {

@@ -104,14 +104,39 @@ at::Tensor orthogonalised(const at::Tensor& matrix, const NewtonSchulz& how) {
   return (tall ? x.t() : x).to(matrix.scalar_type()).contiguous();
 }
 
-// Symmetric products count half, as they do on a CPU.
-double newton_schulz_flops(int64_t rows, int64_t columns, const NewtonSchulz& how) {
+NewtonSchulzWork newton_schulz_work(int64_t rows, int64_t columns, const NewtonSchulz& how) {
   const auto r = static_cast<double>(std::min(rows, columns)), c = static_cast<double>(std::max(rows, columns));
   const auto steps = static_cast<double>(how.steps);
-  if (!how.gram || r == c) return steps * r * r * (3 * c + r);
-  const bool restarts = how.steps > kGramRestart;
-  const double small = 4 * steps - 3 - (restarts ? 3 : 0), long_ones = restarts ? 6 : 3;
-  return r * r * (long_ones * c + small * r);
+  NewtonSchulzWork work;
+  work.r = r, work.c = c;
+  const double divided = rows > columns ? 7 : 3;  // the norm, the quotient; a tall matrix is turned, and turned back
+  if (!how.gram || r == c) {
+    work.grams = work.squares = work.moves = steps;
+    work.passed = divided * r * c + steps * (3 * r * r + 3 * r * c);
+    return work;
+  }
+  const double starts = how.steps > kGramRestart ? 2 : 1;
+  const double factors = steps - starts, powers = steps - starts;  // beside the first factors; powers that are read
+  work.grams = work.moves = starts;
+  work.squares = steps + factors + 2 * powers;
+  work.passed = divided * r * c + r * r * (3 * steps + 2 * starts + 3 * factors + 6 * powers);
+  return work;
+}
+
+double newton_schulz_flops(int64_t rows, int64_t columns, const NewtonSchulz& how) {
+  const NewtonSchulzWork work = newton_schulz_work(rows, columns, how);
+  return work.r * work.r * ((work.grams + 2 * work.moves) * work.c + work.squares * work.r);
+}
+
+// Beside the matrix, at the end of a step: X and its successor with the product that both need, and two polynomials; or
+// all polynomials of the gram form.
+double newton_schulz_bytes(int64_t rows, int64_t columns, const NewtonSchulz& how, const at::Device& device,
+                           at::ScalarType type) {
+  const auto r = static_cast<double>(std::min(rows, columns)), n = static_cast<double>(rows * columns);
+  if (multiplies_in_tiles(device, type)) return tiled_iteration_bytes(rows, columns, how);
+  const double element = device.is_cpu() ? 4 : static_cast<double>(c10::elementSize(type));
+  const bool gram = how.gram && rows != columns;
+  return element * (gram ? std::max(n + 6 * r * r, 2 * n + 3 * r * r) : 3 * n + 2 * r * r);
 }
 
 }  // namespace drivetrain::muon

@@ -27,7 +27,20 @@ inline constexpr int64_t kGramRestart = 2;
 // not on threads, nor on what else is computed. A matrix of zeros gives zeros.
 at::Tensor orthogonalised(const at::Tensor& matrix, const NewtonSchulz& how);
 
-// Floating-point operations of it.
+// What it computes of an [r, c] matrix, r <= c: products X X^T, products [r, r] of two polynomials of that, and
+// products [r, c] of such a polynomial with X. The first two are symmetric.
+struct NewtonSchulzWork {
+  double r = 0, c = 0;
+  double grams = 0, squares = 0, moves = 0;
+  double passed = 0;  // elements that sums, norm and quotient read and write, where products do not take them along
+};
+NewtonSchulzWork newton_schulz_work(int64_t rows, int64_t columns, const NewtonSchulz& how);
+
+// Floating-point operations of it, of symmetric products half, as on a CPU. Owners are chosen by it on every device.
 double newton_schulz_flops(int64_t rows, int64_t columns, const NewtonSchulz& how);
+
+// Bytes that it takes beside the matrix, at its fullest moment.
+double newton_schulz_bytes(int64_t rows, int64_t columns, const NewtonSchulz& how, const at::Device& device,
+                           at::ScalarType type);
 
 }  // namespace drivetrain::muon

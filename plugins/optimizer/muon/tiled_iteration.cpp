@@ -19,6 +19,18 @@ using kernels::TiledProduct;
 // Pieces of k that are multiplied at a time: then what all of the columns read stays in the second cache.
 constexpr int64_t kChunk = 24;
 
+// Of X and its polynomials.
+int64_t tile_bytes(int64_t r, int64_t c, bool gram) {
+  return kernels::tiled_bytes(r, c) + (gram ? 5 : 2) * kernels::tiled_bytes(r, r);
+}
+
+// Of the sums of products that are taken in chunks; 0: none is.
+int64_t sum_bytes(int64_t r, int64_t c) {
+  TiledProduct square;
+  square.m = square.n = r;
+  return kernels::tiled_pieces(c) > kChunk ? kernels::tiled_sum_bytes(square) : 0;
+}
+
 // X [r, c] with r <= c, and the polynomials [r, r] of X X^T, all of which are symmetric.
 class Iteration {
  public:
@@ -29,19 +41,14 @@ class Iteration {
         c_(std::max(matrix.size(0), matrix.size(1))),
         gram_(how.gram && r_ < c_),
         result_(at::empty_like(matrix)) {
-    TiledProduct square;
-    square.m = square.n = r_;
-    const int64_t bytes = kernels::tiled_bytes(r_, r_);
-    const bool in_chunks = kernels::tiled_pieces(c_) > kChunk;
-    memory_ = at::empty(
-        {kernels::tiled_bytes(r_, c_) + (gram_ ? 5 : 2) * bytes + (in_chunks ? kernels::tiled_sum_bytes(square) : 0)},
-        at::TensorOptions(at::kByte));
+    const int64_t bytes = kernels::tiled_bytes(r_, r_), sums = sum_bytes(r_, c_);
+    memory_ = at::empty({tile_bytes(r_, c_, gram_) + sums}, at::TensorOptions(at::kByte));
     char* at = static_cast<char*>(memory_.mutable_data_ptr());
     const auto take = [&](int64_t size) { return std::exchange(at, at + size); };
     x_ = take(kernels::tiled_bytes(r_, c_));
     power_ = take(bytes), step_ = take(bytes);
     if (gram_) half_ = take(bytes), factor_ = take(bytes), spare_ = take(bytes);
-    if (in_chunks) sums_ = at;
+    if (sums > 0) sums_ = at;
     pack(matrix);
   }
 
@@ -148,6 +155,11 @@ class Iteration {
 
 bool multiplies_in_tiles(const at::Device& device, at::ScalarType type) {
   return device.is_cpu() && type == at::kBFloat16 && kernels::product_unit() != kernels::ProductUnit::none;
+}
+
+double tiled_iteration_bytes(int64_t rows, int64_t columns, const NewtonSchulz& how) {
+  const int64_t r = std::min(rows, columns), c = std::max(rows, columns);
+  return static_cast<double>(2 * rows * columns + tile_bytes(r, c, how.gram && r < c) + sum_bytes(r, c));
 }
 
 at::Tensor orthogonalised_in_tiles(const at::Tensor& matrix, const NewtonSchulz& how) {

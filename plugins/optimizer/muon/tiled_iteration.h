@@ -16,4 +16,7 @@ bool multiplies_in_tiles(const at::Device& device, at::ScalarType type);
 // threads at a time.
 at::Tensor orthogonalised_in_tiles(const at::Tensor& matrix, const NewtonSchulz& how);
 
+// Bytes that it takes beside the matrix: its tiles and the result.
+double tiled_iteration_bytes(int64_t rows, int64_t columns, const NewtonSchulz& how);
+
 }  // namespace drivetrain::muon

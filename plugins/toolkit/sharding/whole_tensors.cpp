@@ -11,6 +11,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/sharding/planned_matrices.h>
 
 namespace drivetrain {
 namespace {
@@ -67,9 +68,9 @@ WholeTensors::WholeTensors(const Trainables& all, const Cut& cut, const Mesh& me
     : mesh_(mesh), options_(options), stage_(mesh.group(axes_of_stage(mesh))) {
   list_parts(all, cut);
   exchange_places();
-  choose_owners();
+  owners_ = owners_of(tensors_, stage_->size());
   check_whole();
-  cut_rounds(options.round);
+  rounds_ = rounds_of(tensors_, owners_, stage_->size(), options.round);
 }
 
 void WholeTensors::list_parts(const Trainables& all, const Cut& cut) {
@@ -138,19 +139,6 @@ void WholeTensors::exchange_places() {
   }
 }
 
-void WholeTensors::choose_owners() {
-  std::vector<size_t> order(tensors_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tensors_[a].work > tensors_[b].work; });
-  std::vector<double> work(stage_->size(), 0);
-  owners_.assign(tensors_.size(), 0);
-  for (const size_t i : order) {
-    const auto least = std::min_element(work.begin(), work.end());
-    owners_[i] = least - work.begin();
-    *least += tensors_[i].work;
-  }
-}
-
 // Where several ranks hold an element, that one sends it which stands where the owner does along all axes that do not
 // cut the parameter: the owner itself if it has everything.
 bool WholeTensors::sends(int64_t rank, size_t tensor) const {
@@ -173,19 +161,6 @@ void WholeTensors::check_whole() const {
     if (held != t.rows * t.columns)
       throw fail(ErrorCode::internal, t.param->name, ": the ranks hold ", held, " elements of rows ", t.first, " to ",
                  t.first + t.count, " together, which have ", t.rows * t.columns);
-  }
-}
-
-// Of each owner's matrices in order, as many per round as the limit allows.
-void WholeTensors::cut_rounds(int64_t limit) {
-  std::vector<size_t> round(stage_->size(), 0);
-  std::vector<int64_t> filled(stage_->size(), 0);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const int64_t owner = owners_[i], numel = tensors_[i].rows * tensors_[i].columns;
-    if (filled[owner] > 0 && filled[owner] + numel > limit) ++round[owner], filled[owner] = 0;
-    filled[owner] += numel;
-    if (round[owner] >= rounds_.size()) rounds_.resize(round[owner] + 1);
-    rounds_[round[owner]].push_back(i);
   }
 }
 

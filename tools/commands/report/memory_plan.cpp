@@ -90,12 +90,19 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
     sum += bytes;
     planned.host_source += (planned.host_source.empty() ? "" : "; ") + source;
   };
+  const std::string optimizer = plan.id_of(Optimizer::kKind);
+  double updating = 0;  // buffers of the optimizer, which live while no activations do
+  std::string updating_source;
   for (const PlanRecord::Memory& m : stage.parts) {
     const std::string source = m.by + ": " + m.what;
+    if (m.by == optimizer && m.memory_class == MemoryClass::buffers && !m.on_host) {
+      updating += m.bytes, updating_source += (updating_source.empty() ? "" : "; ") + source;
+      continue;
+    }
     if (!m.on_host || is_state(m.memory_class)) add(m.memory_class, m.bytes, source);
     if (m.on_host) on_host(planned.host_bytes[static_cast<size_t>(m.memory_class)], m.bytes, source);
   }
-  if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty()) {
+  if (!optimizer.empty()) {
     const double state = stage.state_bytes_per_element * stage.updated_elements;
     add(MemoryClass::optimizer, state, optimizer + ": state");
     if (plan.update.on_host)
@@ -106,6 +113,8 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
   if (a.kept > 0) add(MemoryClass::activations, a.kept, a.source);
   if (a.messages > 0) add(MemoryClass::buffers, a.messages, "messages between stages");
   planned.working = a.working, planned.slack = a.slack, planned.working_source = a.working_source;
+  if (updating > a.kept + a.messages + a.working)
+    planned.working = updating - a.kept - a.messages, planned.working_source = updating_source;
   return planned;
 }
 

@@ -171,6 +171,14 @@ Value parts_value(const StageMemory& stage) {
   });
 }
 
+// What the optimizer does beside reading and writing what it holds.
+Value update_value(const UpdateWork& update) {
+  const auto product = [](const UpdateWork::Product& p) {
+    return object_of({{"dtype", p.dtype}, {"rows", p.rows}, {"out", p.out}, {"in", p.in}, {"count", p.count}});
+  };
+  return object_of({{"products", list_of(update.products, product)}, {"passed_bytes", update.passed_bytes}});
+}
+
 // Of the ranks of each stage, by class.
 Value stages_value(const RunPlan& plan) {
   Value stages = Value::array();
@@ -188,6 +196,7 @@ Value stages_value(const RunPlan& plan) {
     value.set("slack", memory.slack);
     value.set("together", memory.together());
     value.set("on_device", memory.on_device()), value.set("on_host", memory.on_host());
+    value.set("update", update_value(plan.stage_memories[static_cast<size_t>(stage)].update));
     value.set("parts", parts_value(plan.stage_memories[static_cast<size_t>(stage)]));
     stages.items().push_back(std::move(value));
   }

@@ -51,6 +51,17 @@ std::string picture_title(const RunPlan& plan, const Timeline& line) {
 
 }  // namespace
 
+void add_timeline(RunPlan& plan, const Schedule& schedule) {
+  const int64_t pieces = plan.schedule.stages * plan.schedule.chunks,
+                micro_batches = std::max<int64_t>(plan.batch.accumulation, 1);
+  plan.schedule.timeline.reset();
+  if (pieces * micro_batches > kMostTimelineBoxes) return;
+  std::vector<double> costs;
+  for (const PlacedPiece& piece : plan.placement) costs.push_back(piece.cost);
+  if (static_cast<int64_t>(costs.size()) != pieces) costs.clear();
+  plan.schedule.timeline = simulate(schedule, micro_batches, Pass::train, piece_times(costs));
+}
+
 std::string timeline_text(const Timeline& line, size_t width) {
   const double scale = columns_per_unit(line);
   const size_t whole = static_cast<size_t>(std::llround(line.makespan * scale)), rows = line.stages.size();

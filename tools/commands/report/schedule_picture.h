@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
 
 #include "internal.h"
@@ -17,8 +18,11 @@ DRIVETRAIN_INTERNAL std::string timeline_text(const Timeline& line, size_t width
 // A standalone picture: one row per stage, a box per computation with its micro-batch, shaded by chunk.
 DRIVETRAIN_INTERNAL std::string timeline_svg(const Timeline& line, const std::string& title);
 
-// Of a plan with a timeline (add_timeline). The text is empty for one stage and without a timeline: there was too much
-// to draw.
+// Fills in the schedule's timeline, or leaves it out where there is too much of it to look at (kMostTimelineBoxes).
+// Error(internal) for programs that do not fit together.
+DRIVETRAIN_INTERNAL void add_timeline(RunPlan& plan, const Schedule& schedule);
+
+// Of a plan with a timeline. The text is empty for one stage and without a timeline: there was too much to draw.
 DRIVETRAIN_INTERNAL std::string schedule_text(const RunPlan& plan);
 // Error(config) without a timeline.
 DRIVETRAIN_INTERNAL std::string schedule_svg(const RunPlan& plan);

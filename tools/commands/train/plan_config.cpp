@@ -1,6 +1,7 @@
 #include "train/plan_config.h"
 
 #include "log/log_console.h"
+#include "report/schedule_picture.h"
 #include "train/plan_training.h"
 
 namespace drivetrain {

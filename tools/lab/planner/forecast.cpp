@@ -15,7 +15,7 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 // State as another system holds it, activations as planned here, and whole logits.
 PlannedMemory profile_memory(const RunPlan& plan, size_t stage, const ProfileMemory& profile) {
   const StageMemory& own = plan.stage_memories[stage];
-  const auto parameters = plan.parameters_by_stage();
+  const auto parameters = plan.by_stage(&PlacedPiece::parameters);
   PlannedMemory memory;
   const auto held = parameters.find(static_cast<int64_t>(stage));
   if (held != parameters.end())

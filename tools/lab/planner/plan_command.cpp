@@ -13,6 +13,7 @@
 #include "planner/search.h"
 #include "predict/published.h"
 #include "report/plan_text.h"
+#include "report/schedule_picture.h"
 #include "train/checked_config.h"
 #include "train/plan_config.h"
 

@@ -187,6 +187,9 @@ MessageWork message_of(const RunPlan& plan, const PlanRecord::Traffic& traffic, 
     const double times = times_of(plan, traffic);
     message.hops = times * static_cast<double>(plan.run.rank_layers.value_or(1) * (message.group.ranks - 1));
     message.beside_micro_batches = times;
+  } else if (is_by(traffic, Optimizer::kKind)) {  // in rounds that go while others are computed
+    message.direct = true, message.beside_update = true;
+    message.hops = others;
   } else if (is_by(traffic, Schedule::kKind)) {
     message.hops = 2 * micro_batches * static_cast<double>(plan.schedule.chunks);
     message.beside_micro_batches = micro_batches;
@@ -224,6 +227,23 @@ void add_update(StepWork& work, const RunPlan& plan) {
     if (said.traffic.bytes > 0) work.copies.push_back(said.traffic);
 }
 
+double flops_of(const UpdateWork& update) {
+  double flops = 0;
+  for (const UpdateWork::Product& p : update.products) flops += 2 * p.rows * p.out * p.in * p.count;
+  return flops;
+}
+
+// Beside that: of the stage whose optimizer computes most, for which all others wait.
+void add_update_products(StepWork& work, const RunPlan& plan) {
+  const UpdateWork* most = nullptr;
+  for (const StageMemory& stage : plan.stage_memories)
+    if (!most || flops_of(stage.update) > flops_of(*most)) most = &stage.update;
+  if (!most) return;
+  for (const UpdateWork::Product& p : most->products)
+    work.update_products.push_back({"optimizer", p.rows, p.out, p.in, p.count, p.dtype});
+  work.update_passed_bytes = most->passed_bytes;
+}
+
 }  // namespace
 
 double model_flops_of(const RunPlan& plan) {
@@ -259,6 +279,7 @@ StepWork work_of_run(const PreparedRun& run) {
       work.messages.push_back(message_of(plan, traffic, *axis, work.again));
   }
   add_update(work, plan);
+  add_update_products(work, plan);
   double summed = 1;
   for (const Axis& axis : plan.mesh.axes) summed *= axis.joins_gradients ? static_cast<double>(axis.size) : 1;
   work.gradient_ranks = summed > 1 ? summed : 0;

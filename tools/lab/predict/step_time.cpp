@@ -61,11 +61,14 @@ Computation computation_of(const StepWork& work, const Hardware& hardware) {
   return c;
 }
 
-TimePart message_part(const MessageWork& message, const Computation& c, double overlap, const Hardware& hardware) {
+// `update_room`: seconds of the optimizer's products that no message covers yet.
+TimePart message_part(const MessageWork& message, const Computation& c, double overlap, double& update_room,
+                      const Hardware& hardware) {
   const auto seconds_by = message.direct ? direct_seconds : ring_seconds;
   const double seconds = seconds_by(message.bytes, message.hops, message.group, hardware);
-  const double room = overlap * message.beside_micro_batches * c.backward();
+  const double room = message.beside_update ? update_room : overlap * message.beside_micro_batches * c.backward();
   const double hidden = std::min(seconds, room);
+  if (message.beside_update) update_room -= hidden;
   return {message.axis + ": " + message.what, seconds - hidden, hidden};
 }
 
@@ -131,17 +134,19 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   add(time, {"host", m * c.host + hardware.overheads.step_us * 1e-6});
   add(time, {"pipeline idle", work.bubble * m * c.all()});
   const double overlap = work.overlap.value_or(hardware.overlap);
-  double hidden_messages = 0;
+  const double computed = sum_of(work.update_products, work, hardware);
+  double hidden_messages = 0, update_room = overlap * computed;
   for (const MessageWork& message : work.messages) {
-    TimePart part = message_part(message, c, overlap, hardware);
-    hidden_messages += part.hidden;
+    TimePart part = message_part(message, c, overlap, update_room, hardware);
+    hidden_messages += message.beside_update ? 0 : part.hidden;
     add(time, std::move(part));
   }
   add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
   add(time, {"norm of gradients", work.norm_bytes / hardware.norm_rate()});
   double update = work.updated_bytes / hardware.memory_rate();
   if (work.host_updated_bytes > 0) update += work.host_updated_bytes / hardware.host_memory_rate();
-  add(time, {"optimizer", update});
+  const double passes = work.update_passed_bytes > 0 ? work.update_passed_bytes / hardware.pass_rate() : 0;
+  add(time, {"optimizer", update + computed + passes});
   CopyRooms rooms(c, m, hidden_messages, update, overlap);
   for (const HostTraffic& copies : work.copies) add(time, rooms.part(copies, hardware));
   add(time, {"fixed", work.fixed_s});

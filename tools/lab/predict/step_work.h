@@ -30,6 +30,7 @@ struct MessageWork {
   bool direct = false;  // each part goes straight to its rank (all-to-all), not through the ranks in between
   // The messages move beside the backward of this many micro-batches; 0: whoever needs them waits.
   double beside_micro_batches = 0;
+  bool beside_update = false;  // they move beside the optimizer's products
 };
 
 struct StepWork {
@@ -49,14 +50,16 @@ struct StepWork {
   double unit_visits = 0;                                   // of units, both directions
   double bubble = 0;                                        // idle time of the pipeline over busy time
   // Of one step.
-  double updated_bytes = 0;       // what the optimizer reads and writes in the memory of the rank
-  double norm_bytes = 0;          // of gradients, which their norm reads before
-  double host_updated_bytes = 0;  // and in its host's, where the device has its own
-  double updated_elements = 0;    // by the optimizer of a rank
-  double owners = 1;              // ranks that share the state of the same parameters out
-  double gradient_ranks = 0;      // over which gradients are summed
-  double fixed_s = 0;             // what the profile of another system says comes on top
-  std::optional<double> overlap;  // what such a profile says in place of the machine's
+  double updated_bytes = 0;                  // what the optimizer reads and writes in the memory of the rank
+  std::vector<ProductWork> update_products;  // of the optimizer: one of each, `count` times in a step
+  double update_passed_bytes = 0;            // what passes beside them read and write
+  double norm_bytes = 0;                     // of gradients, which their norm reads before
+  double host_updated_bytes = 0;             // and in its host's, where the device has its own
+  double updated_elements = 0;               // by the optimizer of a rank
+  double owners = 1;                         // ranks that share the state of the same parameters out
+  double gradient_ranks = 0;                 // over which gradients are summed
+  double fixed_s = 0;                        // what the profile of another system says comes on top
+  std::optional<double> overlap;             // what such a profile says in place of the machine's
   std::vector<MessageWork> messages;
   std::vector<HostTraffic> copies;
 };

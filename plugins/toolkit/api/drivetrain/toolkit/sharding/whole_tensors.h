@@ -6,7 +6,7 @@
 // (plain data parallelism, where every rank holds everything and the work is shared). The owner computes on memory of
 // its own and of the same shape whatever the cuts are, so results have the same bits under all of them. Owners are
 // chosen by work, the largest matrix first, each for the rank with the least so far. Matrices go in rounds, so that
-// memory is bounded; while one round is computed, the next one travels.
+// memory is bounded; while one round is computed, the next one travels. PlannedMatrices says what all this takes.
 //
 // Source: torchtitan's DistMuon and xtuner have this exchange (all-to-all to owners and back). Thread: main, which also
 // makes all calls but those of `compute` with Options::side_by_side.
@@ -80,9 +80,7 @@ class WholeTensors {
 
   void list_parts(const Trainables& all, const Cut& cut);
   void exchange_places();
-  void choose_owners();
   void check_whole() const;
-  void cut_rounds(int64_t limit);
   bool sends(int64_t rank, size_t tensor) const;
   at::Tensor flat(int64_t numel) const;
   at::Tensor in_matrix(const Place& place, const at::Tensor& matrix) const;
