@@ -9,6 +9,8 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/plan_context.h>
+#include <drivetrain/planned_update.h>
 #include <drivetrain/services.h>
 #include <drivetrain/strategy.h>
 
@@ -33,7 +35,7 @@ class InPlaceOfValues {
   std::vector<std::pair<at::Tensor, at::Tensor>> kept_;
 };
 
-class Ema : public Strategy {
+class Ema : public Strategy, public UpdatePlan {
  public:
   struct Options {
     double decay = 0.999;
@@ -51,11 +53,14 @@ class Ema : public Strategy {
   }
   Ema(const Options& options, const Services& services) : options_(options), services_(services) {}
 
-  void plan(PlanContext& ctx) override {
-    const RunFacts& run = ctx.run();
-    if (!run.training || !run.rank_share.known()) return;
-    const double elements = run.rank_share * static_cast<double>(ctx.model().parameters);
-    ctx.memory(MemoryClass::optimizer, "moving averages of the weights, if nothing is sharded", 4 * elements);
+  // Averages lie where the values do. An update reads value and average and writes this one.
+  UpdateWork plan_update(PlanContext& ctx, const PlannedUpdate& update) const override {
+    const double bytes = 4 * update.elements;
+    if (update.on_host)
+      ctx.host_memory(MemoryClass::optimizer, "moving averages of the weights", bytes);
+    else
+      ctx.memory(MemoryClass::optimizer, "moving averages of the weights", bytes);
+    return {{}, update.on_host ? 0 : 3 * bytes / static_cast<double>(options_.update_every)};
   }
 
   void attach(UnitList& units) override {

@@ -74,6 +74,31 @@ TEST_F(Ema, leaves_the_trained_weights_where_it_is_asked_to) {
   expect_equal(train(R"({"ema": {"decay": 0.9, "save_final": false}})"), after(4));
 }
 
+// Of the rank that holds most, in a model whose tensors are large beside the gaps between them.
+TEST_F(Ema, the_plan_counts_what_a_rank_holds_whoever_shares_the_weights_out) {
+  for (const auto& [section, ranks] : std::vector<std::pair<std::string, int>>{
+           {"", 1},
+           {R"(, "zero_optimization": {"stage": 1})", 2},
+           {R"(, "zero_optimization": {"stage": 3})", 2},
+           {R"(, "tensor_parallel": {"type": "megatron", "params": {"size": 2}})", 2},
+           {R"(, "pipeline": {"type": "one_f_one_b", "params": {"stages": 2}})", 2}}) {
+    const RunResult run = train_small(folder, concat("memory", runs++),
+                                      concat(R"({"train_steps": 1, "model": {
+        "type": "gpt", "params": {"num_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "vocab_size": 512,
+        "max_position_embeddings": 16}}, "ema": {"decay": 0.9})",
+                                             section, "}"),
+                                      ranks);
+    const Value report = read_json_file(run.folder + "/memory.json");
+    double most = 0, planned = 0;
+    for (const Value& rank : report.find("ranks")->items()) {
+      most = std::max(most, rank.find("optimizer")->as_double());
+      planned = std::max(planned, rank.find("planned")->find("optimizer")->as_double());
+    }
+    EXPECT_GT(most, 0) << section;
+    EXPECT_NEAR(planned, most, 0.03 * most) << section << ": AdamW's moments and the averages";
+  }
+}
+
 TEST(EmaOfAdapters, is_refused) {
   struct OneParam : Unit {
     explicit OneParam(ParamPtr param) : Unit("block.0"), own(std::move(param)) {}

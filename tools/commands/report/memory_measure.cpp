@@ -71,8 +71,10 @@ void walk_states(const Run& run, const RunState& state, RankMemory& found) {
   for (const ParamPtr& param : run.units.all()) walk.add(param->grad, MemoryClass::gradients);
   each([&](const Trainable& t) { walk.add(t.grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.device_grad, MemoryClass::gradients); });
+  std::set<std::string> strategies;  // their state is what they add to the optimizer's: averages, scales
+  for (const NamedStrategy& strategy : run.plugins.strategies) strategies.insert(strategy.id);
   for (const StateOwner& owner : state)
-    if (owner.changes == StateOwner::Changes::at_update) owner.visit(walk);
+    if (owner.changes == StateOwner::Changes::at_update || strategies.contains(owner.name)) owner.visit(walk);
 }
 
 // Unique over hosts and processes; ranks that are threads have the same.
