@@ -50,8 +50,6 @@ class Muon : public Optimizer, public UpdatePlan {
       : options_(options), services_(services), how_(options.newton_schulz()) {
     if (!services.plugins) throw fail(ErrorCode::internal, "optimizer/muon needs the plugins of the run");
     rest_ = services.plugins->create<Optimizer>(muon::rest(options));
-    if (!options.adam_w_mode)
-      services.log.warning("optimizer/muon: adam_w_mode = false has no effect, as in DeepSpeed: decay is decoupled");
   }
 
   std::vector<Hyper> groups() const override {
@@ -108,6 +106,8 @@ void Muon::plan(PlanContext& plan) {
   head_dim_ = plan.model().head_dim.value_or(0);
   if (options_.per_head_muon && head_dim_ == 0)
     plan.refuse("per_head_muon needs a model that says how large its heads are (head_dim); set it to false");
+  if (!options_.adam_w_mode) plan.no_effect("adam_w_mode", "decay is decoupled in both halves, as in DeepSpeed");
+  if (options_.torch_adam) plan.no_effect("torch_adam", "there is one AdamW, of the option rest");
 }
 
 WholeTensors::Options Muon::sending() const {

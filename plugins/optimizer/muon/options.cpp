@@ -80,7 +80,8 @@ OptionTable option_table() {
   t.field("amsgrad", &Options::amsgrad, "only false");
   t.field("torch_adam", &Options::torch_adam, "accepted for DeepSpeed's sake, without effect");
   t.field("fp32_optimizer_states", &Options::fp32_optimizer_states, "only true: momentum and moments are float32");
-  t.refused("reduce_scatter", "it stands in the section zero_optimization, and changes nothing here");
+  for (const char* of_zero : {"reduce_scatter", "save_muon_momentum_buffer_in_memory"})
+    t.refused(of_zero, "it is a key of the section zero_optimization, where it changes nothing; remove it");
   t.refused("max_grad_norm", "use gradient_clipping at the top level of the file");
   t.finish([](Options& options) { check(options); });
   return t;
