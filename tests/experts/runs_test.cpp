@@ -185,22 +185,36 @@ TEST(ExpertRuns, go_on_from_a_checkpoint_of_another_split) {
   }
 }
 
-// How far a run with a mistake is from the right one, relative.
-double deviation(const std::string& mistake) {
-  const Trained found =
-      train(split(2, kDdp) +
-                concat(R"(, "strategy": {"type": "mistaken_experts", "params": {"mistake": ")", mistake, R"("}})"),
-            2);
+Trained with_mistake(const std::string& mistake, const char* policy) {
+  return train(split(2, kDdp) + concat(R"(, "activation_checkpointing": ")", policy,
+                                       R"(", "strategy": {"type": "mistaken_experts", "params": {"mistake": ")",
+                                       mistake, R"("}})"),
+               2);
+}
+
+// How far a run is from the right one, relative, in losses, norms and the loss for balance: what expect_same compares.
+double deviation(const Trained& found) {
   double most = 0;
-  for (size_t i = 0; i < found.norms.size(); ++i)
-    most = std::max(
-        {most, std::abs(found.norms[i] / alone().norms[i] - 1), std::abs(found.losses[i] / alone().losses[i] - 1)});
+  for (const auto& list : {&Trained::losses, &Trained::norms, &Trained::balance})
+    for (size_t i = 0; i < (found.*list).size(); ++i)
+      most = std::max(most, std::abs((found.*list)[i] / (alone().*list)[i] - 1));
   return most;
 }
 
 TEST(ExpertRuns, find_planted_mistakes) {
-  EXPECT_LT(deviation("none"), 2e-5);
-  for (const char* mistake : {"dropped", "averaged"}) EXPECT_GT(deviation(mistake), 1e-3) << mistake;
+  EXPECT_LT(deviation(with_mistake("none", "none")), 2e-5);
+  for (const char* mistake : {"dropped", "averaged", "weighed_before", "divided"})
+    EXPECT_GT(deviation(with_mistake(mistake, "none")), 1e-3) << mistake;
+}
+
+// Other choices in the second forward of a unit than in its first change nothing where all is kept.
+TEST(ExpertRuns, find_choices_that_are_made_anew_under_recompute) {
+  const Trained kept = with_mistake("routed_anew", "none");
+  EXPECT_LT(deviation(kept), 2e-5);
+  EXPECT_EQ(with_mistake("none", "full").norms, kept.norms);
+  const Trained found = with_mistake("routed_anew", "full");
+  EXPECT_NE(found.norms, kept.norms);
+  EXPECT_GT(deviation(found), 1e-3);
 }
 
 }  // namespace
