@@ -38,7 +38,8 @@ struct Rank {
                  .world_size = world_size,
                  .local_rank = rank,
                  .local_size = world_size,
-                 .device = device_of_rank(rank)} {
+                 .device = device_of_rank(rank),
+                 .plugins = &maker} {
     communicator = communicator_maker(json, services);
   }
   int64_t rank() const { return services.rank; }
@@ -54,6 +55,7 @@ struct Rank {
 
   LinesLog log;
   Services services;
+  const InstalledMaker maker{services};
   std::shared_ptr<Communicator> communicator;
 };
 

@@ -27,7 +27,8 @@ ContextRank::ContextRank(const ContextTrial& trial, int64_t rank, const std::sha
                 .rank = rank,
                 .world_size = trial.ranks(),
                 .local_rank = rank,
-                .local_size = trial.ranks()} {
+                .local_size = trial.ranks(),
+                .plugins = &maker_} {
   if (trial.ranks() > 1)
     communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services_);
   inner_ = installed_plugins().make<Attention>(trial.attention, "{}", services_);

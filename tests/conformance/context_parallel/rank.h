@@ -77,6 +77,7 @@ class ContextRank {
   std::shared_ptr<Store> store_;
   LinesLog log_;
   Services services_;
+  const InstalledMaker maker_{services_};
   std::shared_ptr<Communicator> communicator_;
   std::shared_ptr<Attention> inner_;
   std::unique_ptr<Mesh> mesh_;

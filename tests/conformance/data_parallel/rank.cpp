@@ -32,7 +32,8 @@ class DataParallelRank {
                   .world_size = trial.ranks,
                   .local_rank = rank,
                   .local_size = trial.ranks,
-                  .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce}},
+                  .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce},
+                  .plugins = &maker_},
         truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat,
                kRows * trial.accumulation * trial.ranks, trial.frozen_factor) {
     // Other tests need the cores that waiting ranks would keep busy.
@@ -298,6 +299,7 @@ class DataParallelRank {
   LinesLog log_;
   const std::shared_ptr<Store> store_;
   Services services_;
+  const InstalledMaker maker_{services_};
   ToyTruth truth_;
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Mesh> mesh_;

@@ -114,7 +114,6 @@ TEST(DatasetConformance, a_chat_template_gives_the_tokens_and_masks_of_transform
               cases = read_json_file(data + "/chat/tokens.json");
   const TempFolder folder;
   const Host host;
-  const InstalledMaker maker{host.services};
   size_t compared = 0;
   for (const Value& wanted : cases.items()) {
     const auto number = static_cast<size_t>(wanted.find("conversation")->as_int());
@@ -125,9 +124,7 @@ TEST(DatasetConformance, a_chat_template_gives_the_tokens_and_masks_of_transform
     options.set("files", Value::Array{folder.path("one.jsonl")});
     options.set("template_file", data + "/chat/chatml_generation.jinja");
     options.set("tokenizer", Value::Object{{"type", "bpe"}, {"params", Value::Object{{"folder", tokenizer}}}});
-    Services services = host.services;
-    services.plugins = &maker;
-    const auto dataset = installed_plugins().make<Dataset>(Dataset::kKind, "instruction", options, services);
+    const auto dataset = installed_plugins().make<Dataset>(Dataset::kKind, "instruction", options, host.services);
     ModelFacts model;
     model.vocab_size = 1 << 20;
     RunFacts run;

@@ -24,7 +24,6 @@ struct OpenedDataset {
   explicit OpenedDataset(const Subject& subject, int64_t ranks = 1) {
     host.services.rank = host.services.local_rank = ranks - 1;
     host.services.world_size = host.services.local_size = ranks;
-    host.services.plugins = &maker;
     dataset = installed_plugins().make<Dataset>(Dataset::kKind, subject.name, subject.options, host.services);
     ModelFacts model;
     model.vocab_size = kVocabulary, model.max_position_embeddings = 1 << 20;
@@ -45,7 +44,6 @@ struct OpenedDataset {
     return !keeper.empty();
   }
   Host host;
-  const InstalledMaker maker{host.services};
   std::shared_ptr<Dataset> dataset;
   DatasetFacts facts;
 };

@@ -104,7 +104,8 @@ class ExpertRank {
                   .rank = rank,
                   .world_size = trial.ranks,
                   .local_rank = rank,
-                  .local_size = trial.ranks},
+                  .local_size = trial.ranks,
+                  .plugins = &maker_},
         communicator_(installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services_)),
         plugin_(installed_plugins().make<ExpertParallel>(ExpertParallel::kKind, trial.name,
                                                          parse_json(trial.options, "options"), services_)) {}
@@ -173,6 +174,7 @@ class ExpertRank {
   LinesLog log_;
   const std::shared_ptr<Store> store_;
   Services services_;
+  const InstalledMaker maker_{services_};
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<ExpertParallel> plugin_;
   ModelFacts facts_;

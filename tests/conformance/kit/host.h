@@ -1,4 +1,5 @@
-// What a plugin gets from a test in place of a runtime: a log that remembers, a store that is not there, services.
+// What a plugin gets from a test in place of a runtime: a log that remembers, a store that is not there, services with
+// which it can create the installed plugins.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,8 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
+
+#include <drivetrain/testkit/kit/plugins.h>
 
 namespace drivetrain::test {
 
@@ -29,9 +32,12 @@ struct NoStore : Store {
 
 // One rank on the CPU. Outlives the plugins that are created with its services.
 struct Host {
+  Host() = default;
+  Host(const Host&) = delete;  // its services refer to it
   LinesLog log;
   NoStore store;
-  Services services{.log = log, .store = store};
+  Services services{.log = log, .store = store, .plugins = &maker};
+  const InstalledMaker maker{services};
 };
 
 // What an Error says, or "" if none was thrown.

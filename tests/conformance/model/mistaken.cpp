@@ -1,4 +1,5 @@
 // Scales the embedded tokens and gives the loss. An option asks for a mistake, which the suite of models has to find.
+#include <drivetrain/attention.h>
 #include <drivetrain/model.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/units/differentiable.h>
@@ -59,7 +60,9 @@ class Mistaken : public Model {
                  "hands_on_behind_the_runtime", "computes_in_float32", "forgets_a_rule", "miscounts_rows",
                  "starts_absent_rows_twice", "knows_every_format"});
   }
-  Mistaken(const Options& options, const Services&) : mistake_(options.mistake) {}
+  // As models that wrap others do, it asks for a plugin.
+  Mistaken(const Options& options, const Services& services)
+      : mistake_(options.mistake), wrapped_(services.plugins->create<Attention>({"standard", Value::object()})) {}
 
   ModelFacts facts() const override {
     ModelFacts f;
@@ -122,6 +125,7 @@ class Mistaken : public Model {
   }
 
   const std::string mistake_;
+  const std::shared_ptr<Attention> wrapped_;
   at::Tensor kept_;
   int64_t calls_ = 0;
 };

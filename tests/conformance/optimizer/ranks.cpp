@@ -114,8 +114,7 @@ std::shared_ptr<Optimizer> optimizer_of(const Subject& subject, const Services& 
 std::vector<at::Tensor> updated_alone(const Subject& subject) {
   Host host;
   const Mesh alone({}, 0, 1, nullptr);
-  const InstalledMaker maker(host.services);
-  host.services.mesh = &alone, host.services.plugins = &maker;
+  host.services.mesh = &alone;
   std::vector<at::Tensor> values;
   size_t i = 0;
   for (const Trainable& t : updated(*optimizer_of(subject, host.services), {"", {}, {}}, alone))

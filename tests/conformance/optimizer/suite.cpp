@@ -211,8 +211,7 @@ Suite optimizer_suite() {
     suite.push_back({name, [check = check](const Subject& subject) {
                        Host host;
                        const Mesh alone({}, 0, 1, nullptr);
-                       const InstalledMaker maker(host.services);
-                       host.services.mesh = &alone, host.services.plugins = &maker;
+                       host.services.mesh = &alone;
                        check([&] {
                          return installed_plugins().make<Optimizer>(Optimizer::kKind, subject.name, subject.options,
                                                                     host.services);

@@ -65,7 +65,8 @@ class TensorParallelRank {
                   .rank = rank,
                   .world_size = trial.ranks,
                   .local_rank = rank,
-                  .local_size = trial.ranks} {
+                  .local_size = trial.ranks,
+                  .plugins = &maker_} {
     if (trial.ranks > 1)
       communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services_);
     model_ = installed_plugins().make<Model>("gpt", trial.model, services_);
@@ -227,6 +228,7 @@ class TensorParallelRank {
   LinesLog log_;
   const std::shared_ptr<Store> store_;
   Services services_;
+  const InstalledMaker maker_{services_};
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Mesh> mesh_;
   std::shared_ptr<Model> model_;
