@@ -66,9 +66,10 @@ class Ema : public Strategy, public UpdatePlan {
   void attach(UnitList& units) override {
     attached_ = true;
     for (const ParamPtr& param : units.all())
-      if (param->trainable && param->role == ParamRole::adapter)
+      if (options_.save_final && param->trainable && param->role == ParamRole::adapter)
         throw fail(ErrorCode::config, "strategy/ema averages the weights of models, and ", param->name,
-                   " is an adapter's: what is merged into the final weights would not be its average. Leave one out");
+                   " is an adapter's: what is merged into the final weights would not be its average. Leave one out, "
+                   "or set save_final of ema to false");
     if (options_.save_final && services_.rank == 0)
       services_.log.info("strategy/ema: the final weights will be the moving averages of the trained ones");
   }

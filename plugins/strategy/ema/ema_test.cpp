@@ -99,7 +99,7 @@ TEST_F(Ema, the_plan_counts_what_a_rank_holds_whoever_shares_the_weights_out) {
   }
 }
 
-TEST(EmaOfAdapters, is_refused) {
+TEST(EmaOfAdapters, is_refused_where_the_averages_would_be_written) {
   struct OneParam : Unit {
     explicit OneParam(ParamPtr param) : Unit("block.0"), own(std::move(param)) {}
     std::vector<ParamPtr> params() const override { return {own}; }
@@ -114,6 +114,9 @@ TEST(EmaOfAdapters, is_refused) {
   EXPECT_EQ(error_of([&] { ema->attach(units); }), "");
   param->role = ParamRole::adapter;
   EXPECT_NE(error_of([&] { ema->attach(units); }).find("block.0.a is an adapter's"), std::string::npos);
+  // Then the trained weights are written.
+  const auto kept = make_plugin<Strategy>(host, "ema", R"({"save_final": false})");
+  EXPECT_EQ(error_of([&] { kept->attach(units); }), "");
 }
 
 }  // namespace

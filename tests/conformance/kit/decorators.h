@@ -12,6 +12,7 @@ struct DecoratedRuns {
   int ranks = 1;
   double share = 2e-3;  // of what the term changes in a figure: so far may the tested run be from one process
   // What is tested may compute another function (adapters, frozen weights): the term then has to change its figures.
+  // And it may refuse, as a configuration, to run beside adapters: the term is then no adapter, which is told.
   bool may_be_another_function = false;
 };
 // Trains a small model with the term of terms.h in every linear layer and embedding: on these ranks with the sections,

@@ -2,6 +2,9 @@
 // whole number, a number and a tensor. An option says which of them it does not show to `state`.
 #include <ATen/ops/zeros.h>
 
+#include <atomic>
+
+#include <drivetrain/attention.h>
 #include <drivetrain/context_parallel.h>
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/mesh.h>
@@ -18,6 +21,7 @@ using namespace drivetrain;
 struct Options {
   std::string forgets = "nothing";
   int64_t size = 1;
+  bool counts_objects = false, wants_experts = false, refuses_adapters = false;
 };
 
 template <class Kind>
@@ -28,13 +32,31 @@ class Forgetful : public Kind {
     return table<Options>()
         .field("forgets", &Options::forgets, "what it keeps and does not show")
         .one_of({"nothing", "count", "pace", "sum"})
-        .field("size", &Options::size, "ranks, where the kind has some");
+        .field("size", &Options::size, "ranks, where the kind has some")
+        .field("counts_objects", &Options::counts_objects, "computes with how many there were before it")
+        .field("wants_experts", &Options::wants_experts, "refuses a model without experts")
+        .field("refuses_adapters", &Options::refuses_adapters, "refuses parameters with that role, and adds nothing");
   }
-  Forgetful(const Options& options, const Services& services) : options_(options), services_(services) {}
+  // As plugins that wrap others do, it asks for one.
+  Forgetful(const Options& options, const Services& services) : options_(options), services_(services) {
+    static std::atomic<int> objects = 0;
+    if (options.counts_objects) pace_ += ++objects;
+    if (!services.plugins) throw fail(ErrorCode::internal, "nobody makes plugins for this one");
+    wrapped_ = services.plugins->create<Attention>({"standard", Value::object()});
+  }
 
-  void attach(UnitList& units) override { param_ = units.units.front()->params().front(); }
+  void plan(PlanContext& ctx) override {
+    if (options_.wants_experts && ctx.model().mixture.experts == 0) ctx.refuse("it wants a model with experts");
+  }
+  void attach(UnitList& units) override {
+    if (units.units.empty()) return;  // a suite of attention alone
+    param_ = units.units.front()->params().front();
+    for (const ParamPtr& param : units.all())
+      if (options_.refuses_adapters && param->role == ParamRole::adapter)
+        throw fail(ErrorCode::config, param->name, " is an adapter's");
+  }
   void after_backward(const Visit& visit, StepContext&) override {
-    if (visit.unit != 0) return;
+    if (visit.unit != 0 || options_.refuses_adapters) return;
     ++count_, pace_ *= 1.25, sum_.mul_(0.5).add_(static_cast<double>(count_));
     param_->grad.view(-1)[0] += 1e-3 * (static_cast<double>(count_) + pace_ + sum_.item<double>());
   }
@@ -53,6 +75,7 @@ class Forgetful : public Kind {
   int64_t count_ = 0;
   double pace_ = 1;
   at::Tensor sum_ = at::zeros({1});
+  std::shared_ptr<Attention> wrapped_;
 };
 
 class Around : public Forgetful<Strategy> {

@@ -7,10 +7,11 @@
 namespace drivetrain::test {
 
 // Trains a small model with these sections (an object) on this number of ranks, and a second time from the checkpoint
-// in the middle: figures and final weights have to be equal to the bit. Needs checkpoint_policy/every and a store.
+// in the middle: figures and all files of the final folder have to be equal to the bit. Needs checkpoint_policy/every
+// and a store.
 void expect_same_bits_after_a_stop(const Value& sections, int ranks, const TrainFunction& train);
 
-// Trains the same model twice, without a stop: figures and final weights have to be equal to the bit.
+// Trains the same model twice, without a stop: figures and all files of the final folder have to be equal to the bit.
 void expect_same_bits_twice(const Value& sections, int ranks, const TrainFunction& train);
 
 // The case of that name for a kind whose section has the kind's name. `sized`: the plugin learns the number of ranks by

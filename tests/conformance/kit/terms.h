@@ -21,14 +21,14 @@
 namespace drivetrain::test {
 
 // The vector of dimension `dim` of a matrix, cut as that; where the other dimension is cut, its gradient is a part.
-inline ParamPtr term_vector(const std::string& name, const Layout& matrix, size_t dim) {
+inline ParamPtr term_vector(const std::string& name, const Layout& matrix, size_t dim, ParamRole role) {
   Layout layout = Layout::whole({matrix.global_shape.at(dim)});
   if (!matrix.dims.empty()) {
     if (!matrix.dims.at(dim).axes.empty()) layout.dims = {matrix.dims.at(dim)};
     layout.partial_over = matrix.dims.at(1 - dim).axes;
   }
   auto param = std::make_shared<Param>(name, std::move(layout), InitRule::normal(0.5));
-  param->role = ParamRole::adapter;
+  param->role = role;
   return param;
 }
 
@@ -46,10 +46,10 @@ inline void add_gradient(const ParamPtr& param, const at::Tensor& column) {
 
 class TermLinear : public Linear {
  public:
-  TermLinear(std::shared_ptr<Linear> inner, const LinearSpec& spec)
+  TermLinear(std::shared_ptr<Linear> inner, const LinearSpec& spec, ParamRole role)
       : inner_(std::move(inner)),
-        a_(term_vector(spec.name + ".term_a", weight_layout(spec), 1)),
-        b_(term_vector(spec.name + ".term_b", weight_layout(spec), 0)) {}
+        a_(term_vector(spec.name + ".term_a", weight_layout(spec), 1, role)),
+        b_(term_vector(spec.name + ".term_b", weight_layout(spec), 0, role)) {}
   std::vector<ParamPtr> params() const override { return with_vectors(inner_->params(), a_, b_); }
   ParamPtr bias() const override { return inner_->bias(); }
   bool keeps_input() const override { return inner_->keeps_input(); }
@@ -81,10 +81,10 @@ class TermLinear : public Linear {
 
 class TermEmbedding : public Embedding {
  public:
-  TermEmbedding(std::shared_ptr<Embedding> inner, const EmbeddingSpec& spec)
+  TermEmbedding(std::shared_ptr<Embedding> inner, const EmbeddingSpec& spec, ParamRole role)
       : inner_(std::move(inner)),
-        a_(term_vector(spec.name + ".term_a", weight_layout(spec), 0)),
-        b_(term_vector(spec.name + ".term_b", weight_layout(spec), 1)) {}
+        a_(term_vector(spec.name + ".term_a", weight_layout(spec), 0, role)),
+        b_(term_vector(spec.name + ".term_b", weight_layout(spec), 1, role)) {}
   std::vector<ParamPtr> params() const override { return with_vectors(inner_->params(), a_, b_); }
 
   at::Tensor forward(const at::Tensor& ids, StepContext& ctx) override {
@@ -116,13 +116,17 @@ class TermEmbedding : public Embedding {
 
 class TermLayers : public DecoratedLayers {
  public:
-  using DecoratedLayers::DecoratedLayers;
+  explicit TermLayers(std::shared_ptr<LayerFactory> inner, ParamRole role = ParamRole::adapter)
+      : DecoratedLayers(std::move(inner)), role_(role) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
-    return std::make_shared<TermLinear>(DecoratedLayers::linear(spec), spec);
+    return std::make_shared<TermLinear>(DecoratedLayers::linear(spec), spec, role_);
   }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
-    return std::make_shared<TermEmbedding>(DecoratedLayers::embedding(spec), spec);
+    return std::make_shared<TermEmbedding>(DecoratedLayers::embedding(spec), spec, role_);
   }
+
+ private:
+  const ParamRole role_;
 };
 
 }  // namespace drivetrain::test

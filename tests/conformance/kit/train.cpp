@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <drivetrain/error.h>
-
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 
@@ -30,6 +28,20 @@ Output run_program(const std::vector<std::string>& words) {
   return output;
 }
 
+// Exit codes of the contract are the codes of errors; a signal has none.
+static ErrorCode code_of(int exit_code) {
+  const bool known = exit_code > 0 && exit_code <= static_cast<int>(ErrorCode::io);
+  return known ? static_cast<ErrorCode>(exit_code) : ErrorCode::internal;
+}
+
+std::string reason_of(const Error& refusal) {
+  std::string text = refusal.what();
+  if (const size_t error = text.rfind("error: "); error != std::string::npos) text = text.substr(error + 7);
+  text = text.substr(0, text.find('\n'));
+  const size_t place = text.find(".json:"), reason = text.find("  ", place);
+  return place == std::string::npos || reason == std::string::npos ? text : text.substr(reason + 2);
+}
+
 std::vector<Value> read_metrics_file(const std::string& folder) {
   std::vector<Value> metrics;
   std::ifstream file(folder + "/metrics.jsonl");
@@ -46,7 +58,8 @@ TrainedRun train_by_program(const Value& config, int ranks) {
   for (const std::string& opened : installed_plugins().outside_folders())
     words.insert(words.end(), {"--plugin-path", opened});
   const Output output = run_program(words);
-  if (output.code != 0) throw fail(ErrorCode::internal, "a run ended with exit code ", output.code, ":\n", output.text);
+  if (output.code != 0)
+    throw fail(code_of(output.code), "a run ended with exit code ", output.code, ":\n", output.text);
   const std::string run = config.find("output_dir")->as_string();
   return {run, read_metrics_file(run)};
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/error.h>
 #include <drivetrain/value.h>
 
 namespace drivetrain::test {
@@ -17,7 +18,7 @@ struct TrainedRun {
 };
 
 // Trains with a config as in a file, which names output_dir, on this number of ranks; every rank computes on one
-// thread. Throws what ended the run.
+// thread. Throws what ended the run, with its exit code as the code of the error.
 using TrainFunction = std::function<TrainedRun(const Value& config, int ranks)>;
 
 // The program `drivetrain` of the installation that libdrivetrain.so belongs to, run to its end.
@@ -26,6 +27,9 @@ struct Output {
   std::string text;  // standard output and errors
 };
 Output run_program(const std::vector<std::string>& words);
+
+// Why a run was refused, in one line: without the place in a config that is gone, and what the program said before.
+std::string reason_of(const Error& refusal);
 
 // By `drivetrain launch`, with the libraries that were opened explicitly.
 TrainedRun train_by_program(const Value& config, int ranks);

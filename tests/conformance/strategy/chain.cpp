@@ -37,6 +37,7 @@ void Chain::build(Strategy* strategy, const std::function<void(Builder&)>& decor
   facts = model->facts();
   const Mesh mesh({}, 0, 1, nullptr);
   Builder builder{nullptr, standard, mesh, facts};
+  builder.weight_rules = [&](const std::string& format) { return model->weight_rules(format); };
   builder.layers = make_plain_layers(builder.attention());
   if (decorate) decorate(builder);
   if (strategy) strategy->build(builder);

@@ -12,10 +12,8 @@
 
 #include <drivetrain/error.h>
 
-#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
-#include <drivetrain/testkit/kit/stop.h>
 #include <drivetrain/testkit/kit/terms.h>
 #include <drivetrain/testkit/strategy/layers.h>
 
@@ -282,12 +280,6 @@ bool makes_blocks(const FusedBlockMaker& make) {
          typeid(*Chain(full_block_model(), none.get()).units.units[1]);
 }
 
-// Hooks and decorators: the same run twice, to the bit.
-static void check_strategy_gives_the_same_bits(const Subject& subject) {
-  const Value section = Value::Object{{"type", subject.name}, {"params", subject.options}};
-  expect_same_bits_twice(Value::Object{{subject.kind, section}}, 1, subject.train);
-}
-
 Suite fused_block_suite() {
   Suite suite;
   for (const auto& [name, run] : kFusedBlockCases)
@@ -300,9 +292,7 @@ Suite fused_block_suite() {
                          return left_out(name, "the strategy leaves blocks to the model (LayerFactory::block)");
                        run(make);
                      }});
-  suite.push_back({"gives_the_same_bits_twice", check_strategy_gives_the_same_bits});
-  suite.push_back(state_survives_a_stop());
-  suite.push_back(decorators_compose());
+  for (SuiteCase& run : strategy_run_cases()) suite.push_back(std::move(run));
   return suite;
 }
 

@@ -39,6 +39,8 @@ struct FusedBlockCase {
 std::vector<FusedBlockCase> fused_block_cases();
 // False: a strategy whose cases of blocks are left out.
 bool makes_blocks(const FusedBlockMaker& make);
+// Whole runs, of every strategy.
+Suite strategy_run_cases();
 Suite fused_block_suite();
 
 }  // namespace drivetrain::test
