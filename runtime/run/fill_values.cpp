@@ -69,12 +69,17 @@ class ValueFill {
     if (!unsaid.empty()) run_.log->warning(unsaid);
   }
 
-  // What strategies' layers added, where they name a folder for it.
+  // What strategies' layers added, where they name a folder for it. A checkpoint that the values are from has it newer.
   void from_strategy_folders() {
     for (const auto& [owner, folder] : strategy_folders(run_)) {
-      if (folder.from.empty()) continue;
-      load(HfFolder(folder.from, folder.weights_file), folder.rules);
-      run_.log->info(concat(owner, ": ", folder.rules.rules.size(), " parameters from ", folder.from));
+      const std::string& place = run_.strategies_from;
+      const std::string written = folder.name.empty() ? place : place + "/" + folder.name;
+      const std::string from = place.empty() ? folder.from : folder.written ? written : "";
+      const Names names = params_of(folder.rules);
+      const bool known = std::includes(read_.begin(), read_.end(), names.begin(), names.end());
+      if (from.empty() || (known && !run_.values_from.empty())) continue;
+      load(HfFolder(from, folder.weights_file), folder.rules);
+      run_.log->info(concat(owner, ": ", folder.rules.rules.size(), " parameters from ", from));
     }
   }
 

@@ -15,9 +15,10 @@ namespace drivetrain {
 struct DRIVETRAIN_INTERNAL Run : PreparedRun {
   explicit Run(PreparedRun planned) : PreparedRun(std::move(planned)) {}
 
-  std::vector<Trainables> chunks;         // what this rank updates; empty until build_run
-  std::string values_from;                // read instead of Model::weights_folder(); empty: that one
-  std::string weights_from;               // the Hugging Face folder that initial weights came from; empty: none
+  std::vector<Trainables> chunks;  // what this rank updates; empty until build_run
+  std::string values_from;         // read instead of Model::weights_folder(); empty: that one
+  std::string strategies_from;     // holds what strategies wrote, read instead of WeightFolder::from; empty: that
+  std::string weights_from;        // the Hugging Face folder that initial weights came from; empty: none
   std::set<std::string> read_from_there;  // the parameters that it held
   FrozenBase frozen_base;                 // what visit_state leaves out; see refer_to_frozen_base
 };

@@ -252,6 +252,30 @@ TEST_F(FrozenModel, a_strategy_that_merges_into_another_shape_is_named) {
   EXPECT_FALSE(std::filesystem::exists(path("run/final")));
 }
 
+// Whether the end has the model as well or the deltas alone, with a checkpoint and without one.
+TEST_F(FrozenModel, a_run_is_evaluated_with_its_deltas) {
+  const std::string set = R"( --set 'eval={"sets": {"same": {"type": "perplexity", "params": {"iters": 2,
+      "source": {"type": "synthetic", "params": {"seq_length": 8}}}}}}')";
+  const std::string at_end = R"( --set 'checkpoint_policy={"type": "every", "params": {"at_end": true}}')";
+  for (const std::string exports : {"true", "false"}) {
+    const Ran ran = adapt("run" + exports, set + at_end, "{\"exports\": " + exports + "}");
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    const double trained = read_metrics(path("run" + exports)).back().find("eval/same/loss")->as_double();
+    const std::string command = "evaluate run" + exports + " same --json --plugin-path " DRIVETRAIN_ADAPTER_DIR;
+    const auto loss = [&] {
+      const Ran evaluated = run(command + " 2>/dev/null");
+      EXPECT_EQ(evaluated.code, 0) << run(command).output;
+      return parse_json(evaluated.output, "output").find("results")->find("same")->find("loss,none")->as_double();
+    };
+    EXPECT_NEAR(loss(), trained, 4e-6) << exports;
+    std::filesystem::remove_all(path("run" + exports + "/checkpoints"));
+    EXPECT_NEAR(loss(), trained, 4e-6) << exports;
+  }
+  const Ran without = run("evaluate runfalse same");
+  EXPECT_NE(without.code, 0) << "the plugin is not there, and the model would be another";
+  expect_says(without.output, {"adapter", "--plugin-path"});
+}
+
 // Of a plugin that is a mistaken one of the suite of models.
 TEST_F(FrozenModel, a_parameter_of_the_model_without_a_rule_is_found_before_the_run) {
   const std::string model = R"( --set 'model={"type": "mistaken", "params": {"mistake": "forgets_a_rule"}}')";

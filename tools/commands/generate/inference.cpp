@@ -7,7 +7,9 @@
 #include <set>
 
 #include "generate/model_source.h"
+#include "generate/run_strategies.h"
 #include "generate/text_tokens.h"
+#include "log/log_console.h"
 #include "memory/cpu_allocator.h"
 #include "plan/prepare_run.h"
 #include "run/run.h"
@@ -34,32 +36,66 @@ Value attention_section(const std::string& folder, const InferenceSettings& on) 
 std::unique_ptr<Run> built(PreparedInference prepared) {
   auto run = std::make_unique<Run>(std::move(*prepared.run));
   run->values_from = prepared.weights;
+  run->strategies_from = prepared.strategies;
   build_run(*run);
+  load_strategy_state(*run, prepared.folder);
   return run;
 }
+
+// What a folder is planned with.
+struct Wanted {
+  const std::string& folder;
+  const int64_t seed;
+  const Registry& registry;
+  const InferenceSettings& on;
+
+  // `strategies`: the section; null: the default ones.
+  std::unique_ptr<PreparedRun> plan(const Value& model, const Value& strategies, std::shared_ptr<Log> log) const {
+    RankSetup setup;
+    setup.log = std::move(log);
+    setup.store = make_local_store();
+    Problems problems;
+    Value config = Value::object();
+    config.set("model", model);
+    config.set("seed", seed);
+    config.set("device", on.device);
+    if (const Value attention = attention_section(folder, on); !attention.is_null()) config.set("attention", attention);
+    if (!strategies.is_null()) config.set(Strategy::kKind, strategies);
+    if (const std::string section = section_of_dtype(on.dtype); !section.empty())
+      config.set(section, Value::Object{{"enabled", true}});
+    config.set("train_steps", 1);  // every run's settings want some
+    const RunSettings settings = read_run_settings(config, "generate", problems);
+    std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, on.device, problems, Purpose::generate);
+    problems.throw_if_any();
+    return prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate);
+  }
+};
 
 }  // namespace
 
 PreparedInference prepare_inference(const std::string& folder, int64_t seed, const Registry& registry,
                                     std::shared_ptr<Log> log, const InferenceSettings& on) {
-  RankSetup setup;
-  setup.log = std::move(log);
-  setup.store = make_local_store();
-  Problems problems;
-  const ModelSource source = model_source(folder, registry);
-  Value config = Value::object();
-  config.set("model", source.section);
-  config.set("seed", seed);
-  config.set("device", on.device);
-  if (const Value attention = attention_section(folder, on); !attention.is_null()) config.set("attention", attention);
-  if (const std::string section = section_of_dtype(on.dtype); !section.empty())
-    config.set(section, Value::Object{{"enabled", true}});
-  config.set("train_steps", 1);  // every run's settings want some
-  const RunSettings settings = read_run_settings(config, "generate", problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, on.device, problems, Purpose::generate);
-  problems.throw_if_any();
-  PreparedInference prepared{prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate),
-                             source.weights};
+  const Wanted wanted{folder, seed, registry, on};
+  const std::shared_ptr<Log> quiet = make_console_log({.level = LogLevel::error});
+  ModelSource source = model_source(folder, registry);
+  const auto acting = [&](const Value& recorded) {
+    try {
+      return acting_strategies(recorded, *wanted.plan(source.section, recorded, quiet), registry, source);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::plugin) throw;
+      throw fail(e.code(), e.what(), "\n   the run had these strategies, without which its model may be another: ",
+                 "--plugin-path FOLDER for those of your own");
+    }
+  };
+  Value strategies = recorded_strategies(folder);
+  if (!strategies.is_null()) {
+    strategies = acting(strategies);
+    source = source_with_strategies(source, folder, *wanted.plan(source.section, strategies, quiet));
+  } else if (const Value of_run = recorded_strategies(run_of_final(folder)); !of_run.is_null()) {
+    warn_of_left_state(*wanted.plan(source.section, acting(of_run), quiet), folder, *log);
+  }
+  PreparedInference prepared{wanted.plan(source.section, strategies, std::move(log)), source.weights, source.strategies,
+                             folder};
   for (const ParamPtr& param : prepared.run->model_params) param->trainable = false;  // no masters, no gradients
   return prepared;
 }

@@ -25,9 +25,12 @@ struct InferenceSettings {
 // A model of a folder as it will be loaded: nothing of its weights is read.
 struct PreparedInference {
   std::unique_ptr<PreparedRun> run;
-  std::string weights;  // read by the plugin's own rules; empty: the model knows its folder
+  std::string weights;     // read by the plugin's own rules; empty: the model knows its folder
+  std::string strategies;  // the folder that holds what strategies wrote; empty: none is read
+  std::string folder;      // the one that was given
 };
-// `folder`: a run folder (its weights are in final/) or a Hugging Face folder. Error(config) if it holds no model.
+// `folder`: a run folder or a Hugging Face folder. Of a run the strategies that change what the model computes take
+// part (run_strategies.h). Error(config) if it holds no model.
 DRIVETRAIN_INTERNAL PreparedInference prepare_inference(const std::string& folder, int64_t seed,
                                                         const Registry& registry, std::shared_ptr<Log> log,
                                                         const InferenceSettings& on = {});

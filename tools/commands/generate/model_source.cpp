@@ -28,10 +28,13 @@ ModelSource newest_checkpoint(const std::string& folder, const Value& recorded) 
   const fs::path checkpoints = fs::path(folder) / "checkpoints";
   if (const std::string other = held_instead_of_model(folder); recorded.is_null() && !other.empty())
     throw fail(ErrorCode::config, folder, " ", other);
+  const fs::path final = fs::path(folder) / "final";
+  if (!recorded.is_null() && !fs::is_directory(checkpoints, unknown) && fs::is_directory(final, unknown))
+    return {recorded, "", recorded};  // a strategy wrote its part alone
   if (recorded.is_null() || !fs::is_directory(checkpoints, unknown))
     throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
                "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
-  return {recorded, fs::absolute(checkpoints).string()};
+  return {recorded, fs::absolute(checkpoints).string(), recorded};
 }
 
 bool is_installed(const Registry& registry, const std::string& model) {
@@ -74,8 +77,8 @@ ModelSource model_source(const std::string& folder, const Registry& registry) {
   if (weights.empty()) return newest_checkpoint(folder, recorded);
   if (!recorded.is_null()) {
     const std::string& type = recorded.find("type")->as_string();
-    if (reads_folders(registry, type)) return {section_of(type, from_folder(weights)), ""};
-    return {recorded, weights};
+    if (reads_folders(registry, type)) return {section_of(type, from_folder(weights)), "", recorded, true};
+    return {recorded, weights, recorded, true};
   }
   const Value config = read_json_file((fs::path(weights) / "config.json").string());
   const Value* const type = config.find("model_type");

@@ -1,0 +1,137 @@
+// Runs whose strategies change what the model computes: sampled and evaluated by what the run has left, they have the
+// figures of its own last evaluation.
+#include "evaluation/sets.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+
+#include <filesystem>
+
+#include "generate/eval_set.h"
+#include "generate/inference.h"
+
+namespace drivetrain::test {
+namespace {
+
+constexpr const char* kAtEnd = R"("checkpoint_policy": {"type": "every", "params": {"steps": 0, "at_end": true}})";
+
+struct RunsWithStrategies : testing::Test {
+  const TempFolder folder;
+
+  static std::shared_ptr<Log> quiet() { return make_console_log({.level = LogLevel::error}); }
+
+  RunResult run(const std::string& name, const std::string& model, const std::string& strategy,
+                const std::string& policy = kAtEnd) const {
+    return run_with_sets(folder, name,
+                         concat(eval_section(folder, R"("interval": 0)"), R"(, "model": {"type": "gpt", "params": )",
+                                model, "}, ", strategy, ", ", policy));
+  }
+  // A folder of weights for adapters to stand on.
+  std::string base() const { return run_with_sets(folder, "base", "\"seed\": 3").folder + "/final"; }
+  RunResult lora_run(const std::string& options, const std::string& policy = kAtEnd) const {
+    return run("lora", R"({"from": ")" + base() + "\"}",
+               R"("lora": {"rank": 4, "targets": ["c_attn", "c_fc"])" + options + "}", policy);
+  }
+  RunResult biased_run() const {
+    return run("biased", R"({"family": "qwen3_moe", "num_layers": 2, "hidden_size": 48, "num_attention_heads": 4,
+        "kv_channels": 12, "vocab_size": 257, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16, "router_bias_update_rate": 0.2})",
+               R"("router_bias": true)");
+  }
+
+  static double loss_of(const std::string& from, const std::string& sets_of, const char* name) {
+    const EvalSet set = find_eval_set(sets_of, name, built_plugins());
+    Inference model(from, set.seed, built_plugins(), quiet());
+    return model.evaluate(set.name, choose_eval_set(set, built_plugins()), set.seq_length, 4)
+        .figures.find("loss")
+        ->as_double();
+  }
+  static double trained_loss(const RunResult& run, const char* name) {
+    return run.metrics.back().find(concat("eval/", name, "/loss"))->as_double();
+  }
+  static void expect_figures_of_the_run(const RunResult& run) {
+    for (const char* name : {"same", "text"})
+      EXPECT_NEAR(loss_of(run.folder, run.folder, name), trained_loss(run, name), 4e-6) << name;
+  }
+  static void remove_checkpoints(const RunResult& run) { std::filesystem::remove_all(run.folder + "/checkpoints"); }
+  static void expect_refused(const std::string& from, const std::vector<std::string>& parts) {
+    const std::string text = error_of([&] { Inference(from, 1, built_plugins(), quiet()); });
+    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
+  }
+};
+
+TEST_F(RunsWithStrategies, an_adapter_alone_is_read_from_the_checkpoint_or_from_the_final_folder) {
+  const RunResult run = lora_run("");
+  ASSERT_FALSE(std::filesystem::exists(run.folder + "/final/config.json"));
+  expect_figures_of_the_run(run);
+  const at::Tensor tokens = at::ones({1, 9}, at::kLong);
+  const at::Tensor logits = Inference(run.folder, 1, built_plugins(), quiet()).logits(tokens);
+  EXPECT_FALSE(at::equal(logits, Inference(folder.path("base"), 1, built_plugins(), quiet()).logits(tokens)))
+      << "the adapter does nothing, and the test shows nothing";
+  remove_checkpoints(run);
+  expect_figures_of_the_run(run);
+  EXPECT_TRUE(at::equal(Inference(run.folder, 1, built_plugins(), quiet()).logits(tokens), logits));
+}
+
+TEST_F(RunsWithStrategies, an_adapter_that_went_on_with_another_is_the_one_of_the_end) {
+  const RunResult first = lora_run("");
+  const RunResult second = run("second", R"({"from": ")" + folder.path("base/final") + "\"}",
+                               R"("lora": {"from": ")" + first.folder + "/final\"}");
+  expect_figures_of_the_run(second);
+  remove_checkpoints(second);
+  expect_figures_of_the_run(second);
+}
+
+TEST_F(RunsWithStrategies, merged_weights_get_no_adapter_once_more_and_need_no_base) {
+  for (const char* save : {"merged", "both"}) {
+    const RunResult run = lora_run(concat(R"(, "save": ")", save, "\""));
+    std::filesystem::remove_all(folder.path("base"));
+    expect_figures_of_the_run(run);
+    remove_checkpoints(run);
+    expect_figures_of_the_run(run);
+    std::filesystem::remove_all(run.folder);
+  }
+}
+
+TEST_F(RunsWithStrategies, an_adapter_of_a_model_that_nothing_holds_is_refused) {
+  const RunResult made = run("seed", R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
+      "vocab_size": 257, "max_position_embeddings": 64})",
+                             R"("lora": {"targets": ["c_attn"]})");
+  expect_figures_of_the_run(made);
+  remove_checkpoints(made);
+  expect_refused(made.folder, {made.folder, "lora_A", "not the model that they were trained with", "no checkpoint"});
+}
+
+TEST_F(RunsWithStrategies, biases_of_routers_are_those_of_the_checkpoint) {
+  const RunResult run = biased_run();
+  expect_figures_of_the_run(run);
+  const std::string final = run.folder + "/final";
+  EXPECT_GT(std::abs(loss_of(final, run.folder, "text") - trained_loss(run, "text")), 1e-4)
+      << "the biases change nothing, and the test shows nothing";
+  remove_checkpoints(run);
+  expect_refused(run.folder, {run.folder, "the state of strategy/router_bias", "router.bias", "only checkpoints hold",
+                              "at_end", final});
+}
+
+TEST_F(RunsWithStrategies, final_weights_without_the_biases_say_so) {
+  const RunResult run = biased_run();
+  testing::internal::CaptureStderr();
+  Inference(run.folder + "/final", 1, built_plugins(), make_console_log({.level = LogLevel::warning}));
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const std::string& part :
+       {run.folder + "/final", std::string("strategy/router_bias"), std::string("another model"), "give " + run.folder})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST_F(RunsWithStrategies, averages_of_weights_are_the_final_ones_as_before) {
+  const RunResult averaged =
+      run("averaged", R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 257,
+      "max_position_embeddings": 64})",
+          R"("ema": {"decay": 0.5})");
+  const double of_run = loss_of(averaged.folder, averaged.folder, "text");
+  EXPECT_EQ(of_run, loss_of(averaged.folder + "/final", averaged.folder, "text"));
+  EXPECT_GT(std::abs(of_run - trained_loss(averaged, "text")), 1e-5);
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,237 @@
+#include "generate/run_strategies.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
+
+#include "base/printable.h"
+#include "checkpoint/load_state.h"
+#include "checkpoint/saver.h"
+#include "generate/text_tokens.h"
+#include "log/log_console.h"
+#include "plan/strategy_weights.h"
+#include "plugin_calls/plugin_call.h"
+#include "run/run_state.h"
+#include "state/weights.h"
+#include "step/named_state.h"
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string id_of(const Value& entry) {
+  const Value* const type = entry.find("type");
+  return concat(Strategy::kKind, "/", type && type->is_string() ? type->as_string() : std::string());
+}
+
+const ChosenPlugin* chosen_as(const PreparedRun& run, const std::string& id) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.id() == id && plugin.selection.enabled) return &plugin;
+  return nullptr;
+}
+
+// Whether its `build` changes anything, by an object of its own: that of the run has been built.
+bool decorates(const ChosenPlugin& plugin, const PreparedRun& run, const Registry& registry) {
+  const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
+  const Services services{*log,
+                          *run.store,
+                          run.services->rank,
+                          run.services->world_size,
+                          run.services->local_rank,
+                          run.services->local_size,
+                          run.services->device,
+                          run.services->seed,
+                          {},
+                          run.mesh.get(),
+                          run.services->plugins};
+  const auto strategy = registry.create<Strategy>(plugin.name(), plugin.options.get(), services);
+  const std::shared_ptr<Attention> attention = run.plugins.attention;
+  Builder builder{nullptr, attention, *run.mesh, run.plan.model};
+  builder.weight_rules = [&](const std::string& format) {
+    return plugin_call({run.plan.id_of(Model::kKind), "weight_rules"},
+                       [&] { return run.plugins.model->weight_rules(format); });
+  };
+  const std::shared_ptr<LayerFactory> layers = make_plain_layers(builder.attention());
+  builder.layers = layers;
+  plugin_call({plugin.id(), "build"}, [&] { strategy->build(builder); });
+  return builder.layers != layers || builder.finish_attention() != attention || !builder.batch_cuts.empty() ||
+         !builder.activation_cuts.empty();
+}
+
+// Whether exported weights have what the strategy's layers add. Nothing is computed: values are on the meta device.
+bool is_merged(const Strategy& strategy, const std::string& id, const PreparedRun& run) {
+  const auto meta = [](const std::vector<int64_t>& shape) {
+    return at::empty(shape, at::TensorOptions(at::kFloat).device(at::kMeta));
+  };
+  const auto whole = [&](const std::string& name) {
+    for (const ParamPtr& param : run.model_params)
+      if (param->name == name) return meta(param->layout.global_shape);
+    throw fail(ErrorCode::plugin, "merge asks for ", name, ", and the model has no such parameter");
+  };
+  return plugin_call({id, "merge"}, [&] {
+    return std::any_of(run.model_params.begin(), run.model_params.end(), [&](const ParamPtr& param) {
+      if (run.added_params.count(param->name)) return false;
+      const at::Tensor value = meta(param->layout.global_shape);
+      return !strategy.merge(*param, value, whole).is_same(value);
+    });
+  });
+}
+
+const Strategy* strategy_of(const PreparedRun& run, const std::string& id) {
+  for (const NamedStrategy& named : run.plugins.strategies)
+    if (named.id == id) return named.strategy.get();
+  return nullptr;
+}
+
+int64_t final_step(const std::string& folder) {
+  std::error_code unknown;
+  const fs::path final = fs::path(folder) / "final";
+  return fs::is_directory(final, unknown) ? step_of_hf_folder(final.string()) : -1;
+}
+
+struct FoundCheckpoint {
+  std::shared_ptr<const Checkpoint> state;  // null: there is none of the step
+  std::string instead;                      // what there is
+};
+
+// The newest checkpoint, if the final weights, where there are some, are of its step.
+FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder) {
+  OpenedFolder opened;
+  try {
+    opened = run.folders->open(folder);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::config) throw;
+    return {nullptr, "the run has no checkpoint"};
+  }
+  if (opened.naming != kNativeNaming) return {nullptr, "the run has no checkpoint"};
+  const int64_t wanted = final_step(folder);
+  const Value* const counters = opened.state->facts().find("counters");
+  const Value* const next = counters ? counters->find("trainer/next_step") : nullptr;
+  const int64_t found = next && next->is_int() ? next->as_int() - 1 : -1;
+  if (wanted >= 0 && wanted != found)
+    return {nullptr, concat("the newest checkpoint is of step ", found, ", and final/ of step ", wanted)};
+  return {opened.state, ""};
+}
+
+// Names alone.
+class StateNames final : public StateVisitor {
+ public:
+  void tensor(const std::string& name, at::Tensor&, const Layout&) override { names.push_back(name); }
+  void integer(const std::string& name, int64_t&) override { names.push_back(name); }
+  void number(const std::string& name, double&) override { names.push_back(name); }
+  std::vector<std::string> names;
+};
+
+void visit_strategy(const NamedStrategy& named, StateVisitor& visitor) {
+  NamedState own(visitor, named.id);
+  plugin_call({named.id, "state"}, [&] { named.strategy->state(own); });
+}
+
+// Whether final/ has a file with every parameter that strategies added.
+bool final_has_added(const PreparedRun& run, const std::string& folder) {
+  std::set<std::string> missing = run.added_params;
+  std::error_code unknown;
+  for (const auto& [owner, weights] : strategy_folders(run)) {
+    if (!weights.written || !fs::exists(fs::path(folder) / "final" / weights.name / weights.weights_file, unknown))
+      continue;
+    for (const WeightRule& rule : weights.rules.rules) missing.erase(rule.param);
+  }
+  return missing.empty();
+}
+
+// Those whose state nothing but checkpoints holds. `names`: gets the names of it.
+std::vector<const NamedStrategy*> keeping_state(const PreparedRun& run, StateNames& names) {
+  std::vector<const NamedStrategy*> keeping;
+  for (const NamedStrategy& named : run.plugins.strategies) {
+    if (!named.id.starts_with(std::string(Strategy::kKind) + "/")) continue;
+    const size_t before = names.names.size();
+    visit_strategy(named, names);
+    if (names.names.size() > before) keeping.push_back(&named);
+  }
+  return keeping;
+}
+
+}  // namespace
+
+Value recorded_strategies(const std::string& folder) {
+  const Value config = run_config(folder);
+  const Value* const section = config.find(Strategy::kKind);
+  if (!section) return Value();
+  return section->is_array() ? *section : Value(Value::Array{*section});
+}
+
+Value acting_strategies(const Value& recorded, const PreparedRun& run, const Registry& registry,
+                        const ModelSource& source) {
+  Value acting = Value::array();
+  for (const Value& entry : recorded.items()) {
+    const ChosenPlugin* const plugin = chosen_as(run, id_of(entry));
+    const bool acts = !plugin || decorates(*plugin, run, registry);  // one that is switched off stays so
+    const Strategy* const strategy = strategy_of(run, id_of(entry));
+    const bool merged =
+        acts && strategy && source.is_export && !run.added_params.empty() && is_merged(*strategy, id_of(entry), run);
+    if (acts && !merged) acting.items().push_back(entry);
+  }
+  return acting;
+}
+
+ModelSource source_with_strategies(const ModelSource& source, const std::string& folder, const PreparedRun& run) {
+  if (run.added_params.empty()) return source;
+  const FoundCheckpoint found = checkpoint_of(run, folder);
+  if (found.state) return {source.recorded, fs::absolute(folder).string(), source.recorded};
+  const std::string added =
+      concat(one_line(folder), ": the model of this run has ", run.added_params.size(), " parameters (",
+             some_names({run.added_params.begin(), run.added_params.end()}), ") that its strategies added");
+  if (!final_has_added(run, folder))
+    throw fail(ErrorCode::config, added, ", which final/ does not hold; ", found.instead,
+               "\n   without them it would be another model: give the run folder with a checkpoint of that step "
+               "(checkpoint_policy every with \"at_end\")");
+  ModelSource with_final{source.recorded, "", source.recorded};
+  with_final.strategies = (fs::absolute(folder) / "final").string();
+  const std::string base = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
+                                       [&] { return run.plugins.model->weights_folder(); });
+  if (source.is_export || base.empty())
+    throw fail(ErrorCode::config, added, ", and final/ holds these, but not the model that they were trained with; ",
+               found.instead, "\n   give the run folder with a checkpoint of that step");
+  return with_final;
+}
+
+void load_strategy_state(Run& run, const std::string& folder) {
+  StateNames names;
+  const std::vector<const NamedStrategy*> keeping = keeping_state(run, names);
+  if (keeping.empty()) return;
+  const FoundCheckpoint found = checkpoint_of(run, folder);
+  if (!found.state)
+    throw fail(ErrorCode::config, one_line(folder), ": what the model of this run computes depends on the state of ",
+               keeping.front()->id, " (", some_names(names.names), "), which only checkpoints hold; ", found.instead,
+               "\n   let a run save a checkpoint at its end (checkpoint_policy every with \"at_end\"), or give ",
+               one_line(folder), "/final to compute with the weights alone, which is another model");
+  const Value* const counters = found.state->facts().find("counters");
+  LoadState load(*found.state, counters ? *counters : Value::object(), *run.mesh);
+  for (const NamedStrategy* const named : keeping) visit_strategy(*named, load);
+  load.throw_if_incomplete();
+  for (const NamedStrategy* const named : keeping)
+    run.log->info(concat(named->id, ": its state is that of the checkpoint"));
+}
+
+std::string run_of_final(const std::string& folder) {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  const fs::path plain = path.has_filename() ? path : path.parent_path();
+  std::error_code unknown;
+  const bool is_run = fs::exists(plain / "resolved.json", unknown);
+  return plain.filename() == "final" && !is_run ? plain.parent_path().string() : std::string();
+}
+
+void warn_of_left_state(const PreparedRun& run, const std::string& folder, Log& log) {
+  StateNames names;
+  for (const NamedStrategy* const named : keeping_state(run, names))
+    log.warning(concat(one_line(folder), " has no place for the state of ", named->id,
+                       ", by which the run computed: without it this is another model\n   the run's own: give ",
+                       one_line(run_of_final(folder))));
+}
+
+}  // namespace drivetrain
