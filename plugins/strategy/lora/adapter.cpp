@@ -44,8 +44,8 @@ Rows rows_on_rank(const LinearSpec& spec, const Layout& weight, const Module& mo
     if (inside) rows.count += own[i], rows.blocks.push_back(blocks[i]);
   }
   if (std::accumulate(rows.blocks.begin(), rows.blocks.end(), int64_t{0}) != module.rows)
-    throw fail(ErrorCode::config, "strategy/lora: ", module.path, " is a part of a block of ", spec.name,
-               ", whose rows are cut over ranks; leave it out of targets or do without tensor parallelism");
+    throw fail(ErrorCode::config, module.path, " is a part of a block of ", spec.name,
+               ", whose rows are cut over ranks; leave it out of ", kTargets, " or do without tensor parallelism");
   return rows;
 }
 

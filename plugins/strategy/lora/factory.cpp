@@ -17,7 +17,12 @@ std::shared_ptr<Linear> AdaptedLayers::linear(const LinearSpec& spec) {
                " inside is cut or changed in another way than "
                "its LinearSpec says; put the plugin that does so outside of lora");
   Made::Adapted made{params.front(), nullptr, {}};
-  for (const Wish& wish : wishes) made.adapters.push_back(make_adapter(spec, wish, options_.gaussian(), mesh_));
+  try {
+    for (const Wish& wish : wishes) made.adapters.push_back(make_adapter(spec, wish, options_.gaussian(), mesh_));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::config) throw;
+    return targets_->add_problem(e.what()), layer;
+  }
   made.layer = std::make_shared<AdaptedLinear>(std::move(layer), made.adapters, *options_.dropout);
   made_->layers.push_back(made);
   return made.layer;

@@ -70,8 +70,9 @@ int64_t adapter_parameters(const Options& options, const Family& family, const M
       for (const Layer& layer : layers_of_block(i))
         for (const Wish& wish : targets.of_linear(concat(family.blocks, i, ".", layer.name), layer.out, layer.in))
           sum += wish.rank * (layer.out + layer.in);
+    if (!targets.problems().empty()) return 0;  // another model's names, or options that are refused with the model
   } catch (const Error&) {
-    return 0;  // another model's names, or options that are refused with the model at hand
+    return 0;  // the same
   }
   return sum;
 }

@@ -33,9 +33,18 @@ class Lora : public Strategy {
     if (*options_.dropout == 0) ctx.capturable();
     if (const ModelFacts::Mixture& m = ctx.model().mixture; m.experts > 0)
       ctx.cost(concat("routers and experts get no adapters: those of ", m.layers, " layers stay as they are"));
+    if (const std::vector<std::string> idle = options_.without_effect(); training_ && !idle.empty())
+      ctx.no_effect(join(idle), "PEFT writes them into adapter_config.json, and no run here depends on them");
     if (!built_) return;
     targets_->check_all_found();
-    if (!options_.from.empty()) check_from();
+    for (const std::string& problem : targets_->problems()) ctx.refuse(problem);
+    if (options_.from.empty() || !targets_->problems().empty()) return;
+    try {
+      check_from();
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::config) throw;
+      ctx.refuse(concat("from: ", e.what()));
+    }
   }
 
   void build(Builder& builder) override {

@@ -99,6 +99,22 @@ struct Made {
 
 std::string problem(const std::function<void()>& call) { return error_of(call); }
 
+// With options that are refused when they are read, or in the plan of a run once its model is built.
+std::string refusal_of(const std::string& options) {
+  std::string refusals;
+  const std::string thrown = problem([&] {
+    Made made(options);
+    made.linear(fused_spec());
+    PlanRecord context({}, {});
+    context.set_plugin("strategy/lora");
+    made.strategy->plan(context);
+    for (const auto& refusal : context.refusals()) refusals += refusal.text + "\n";
+    if (refusals.empty()) throw Error(ErrorCode::internal, "nothing is refused");
+    throw Error(ErrorCode::config, refusals);
+  });
+  return thrown;
+}
+
 // y, dx and the gradients of A and B by LibTorch's autograd, from the formula alone.
 struct Reference {
   at::Tensor y, dx;
@@ -183,10 +199,11 @@ TEST(Lora, scale_is_alpha_over_rank_or_its_root_and_patterns_choose_by_module) {
   const Reference wanted = by_autograd({{"k_proj", 6, 4, 5}}, x, numbers("dy", {kRows, kPositions, 12}), 1);
   expect_near(layer->apply(x, {}, nullptr), wanted.y, 1e-12, "y");
   EXPECT_EQ(lora::scale_of(6, 4, true), 3);
-  EXPECT_NE(problem([&] {
-              Made(R"({"r": 4, "targets": ["v_proj"]})").linear(fused_spec());
-            }).find("rank 4 is larger than model.layers.0.self_attn.v_proj of [2, 8] has room for; use at most 2"),
-            std::string::npos);
+  const std::string large = refusal_of(R"({"r": 4, "targets": ["v_proj"]})");
+  EXPECT_NE(large.find("r (rank): 4 is larger than model.layers.0.self_attn.v_proj of [2, 8] has room for; use at "
+                       "most 2"),
+            std::string::npos)
+      << large;
 }
 
 // Two ranks of a layer whose outputs, or inputs, are cut: their parts are those of the whole, and what is a partial sum
@@ -278,10 +295,8 @@ TEST(Lora, the_base_is_frozen_but_for_modules_to_save) {
   LmLossSpec head;
   head.name = "head", head.vocab = 11, head.dim = kIn;
   EXPECT_TRUE(made.builder.layers->lm_loss(head)->params()[0]->trainable);
-  EXPECT_NE(problem([] {
-              Made half(R"({"modules_to_save": ["q_proj"], "targets": ["v_proj"], "r": 2})");
-              half.linear(fused_spec());
-            }).find("trained whole or not at all"),
+  EXPECT_NE(refusal_of(R"({"modules_to_save": ["q_proj"], "targets": ["v_proj"], "r": 2})")
+                .find("trained whole or not at all"),
             std::string::npos);
 }
 
@@ -301,7 +316,7 @@ TEST(Lora, merge_adds_each_adapter_to_its_rows) {
 TEST(Lora, targets_that_match_nothing_are_named_with_the_nearest) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"targets": ["q_prog"]})",
-       R"(targets: no module of the model is named "q_prog"; the nearest names are "q_proj")"},
+       R"(target_modules (targets): no module of the model is named "q_prog"; the nearest names are "q_proj")"},
       {R"({"targets": "q_proj"})", R"(no module of the model matches the regular expression "q_proj")"},
       {R"({"targets": "(["})", R"("([" is no regular expression)"},
       {R"({"modules_to_save": ["lm_haed"]})",
@@ -313,7 +328,7 @@ TEST(Lora, targets_that_match_nothing_are_named_with_the_nearest) {
       {R"({"rank_pattern": {"o_proj": 0}})", "a rank of at least 1"},
   };
   for (const auto& [options, said] : cases) {
-    const std::string text = problem([&, options = options] { Made made(options); });
+    const std::string text = refusal_of(options);
     EXPECT_NE(text.find(said), std::string::npos) << options << "\n" << text;
   }
 }
@@ -321,13 +336,10 @@ TEST(Lora, targets_that_match_nothing_are_named_with_the_nearest) {
 TEST(Lora, what_is_no_linear_layer_is_refused_when_the_model_is_built) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"targets": ["embed_tokens", "q_proj"], "r": 2})", R"("embed_tokens" is no linear layer of a block)"},
-      {R"({"targets": ["q_proj"], "layers_to_transform": 3, "r": 2})", "no linear layer is left to adapt"}};
+      {R"({"targets": ["q_proj"], "layers_to_transform": 3, "r": 2})", "there is no layer 3"},
+      {R"({"targets": ["q_proj"], "exclude_modules": ["q_proj"], "r": 2})", "no linear layer is left to adapt"}};
   for (const auto& [options, said] : cases) {
-    Made made(options);
-    made.linear(fused_spec());
-    PlanRecord context({}, {});
-    context.set_plugin("strategy/lora");
-    const std::string text = problem([&] { made.strategy->plan(context); });
+    const std::string text = refusal_of(options);
     EXPECT_NE(text.find(said), std::string::npos) << options << "\n" << text;
   }
 }
@@ -389,7 +401,7 @@ TEST(Lora, goes_on_with_an_adapter_by_its_own_config) {
   for (const auto& [options, said] : cases)
     EXPECT_NE(problem([&] { Made made(options); }).find(said), std::string::npos);
   for (const auto& [more, said] :
-       {std::pair<const char*, const char*>{R"("use_dora": true)", "use_dora true cannot be honoured"},
+       {std::pair<const char*, const char*>{R"("use_dora": true)", "use_dora true is not in this version"},
         {R"("bias": "all")", R"(bias "all" is not in this version)"},
         {R"("init_lora_weights": "olora")", "changed the base weights"},
         {R"("something_new": 3)", "something_new 3 cannot be honoured"}}) {

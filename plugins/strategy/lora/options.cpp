@@ -4,6 +4,7 @@
 
 #include <drivetrain/error.h>
 
+#include "pattern.h"
 #include "peft_folder.h"
 
 namespace drivetrain::lora {
@@ -11,6 +12,7 @@ namespace {
 
 void check_patterns(const Value& patterns, const char* key, bool whole) {
   for (const auto& [name, value] : patterns.members()) {
+    check_expression(name, key);
     const double number = whole ? static_cast<double>(value.as_int()) : value.as_double();
     if (!(whole ? number >= 1 : std::isfinite(number)))
       throw fail(ErrorCode::config, key, ": \"", name, "\" has ", value.to_json(), "; wanted ",
@@ -19,7 +21,8 @@ void check_patterns(const Value& patterns, const char* key, bool whole) {
 }
 
 void check_names(const Value& names, const char* key) {
-  if (names.is_null() || names.is_string()) return;
+  if (names.is_null()) return;
+  if (names.is_string()) return check_expression(names.as_string(), key);
   if (!names.is_array())
     throw fail(ErrorCode::config, key, ": wanted a list of module names or a regular expression, found ",
                names.type_name());
@@ -48,7 +51,7 @@ void finish(Options& o) {
   set_default(o.rslora, false), set_default(o.modules_to_save, std::vector<std::string>{});
   set_default(o.rank_pattern, Value::object()), set_default(o.alpha_pattern, Value::object());
   set_default(o.init_lora_weights, Value(true));
-  check_names(o.targets, "targets"), check_names(o.exclude_modules, "exclude_modules");
+  check_names(o.targets, kTargets), check_names(o.exclude_modules, "exclude_modules");
   check_patterns(o.rank_pattern, "rank_pattern", true), check_patterns(o.alpha_pattern, "alpha_pattern", false);
   check_init(o.init_lora_weights);
   if (o.layers_to_transform.is_array())
@@ -65,8 +68,8 @@ double scale_of(double alpha, int64_t rank, bool rslora) {
 }
 
 OptionTable option_table() {
-  return table<Options>()
-      .field("rank", &Options::rank, "columns of B and rows of A; 8, or that of the adapter in `from`")
+  TableBuilder<Options> t;
+  t.field("rank", &Options::rank, "columns of B and rows of A; 8, or that of the adapter in `from`")
       .at_least(1)
       .alias("r")
       .field("alpha", &Options::alpha, "adapters count alpha / rank times; 8, or that of the adapter in `from`")
@@ -94,20 +97,9 @@ OptionTable option_table() {
       .path()
       .field("save", &Options::save, "what is written: the adapter, the model with the adapter added to it, or both")
       .one_of({"adapter", "merged", "both"})
-      .refused("use_dora", "not in this version: magnitudes of weights (DoRA); leave it out")
-      .refused("lora_bias", "not in this version: biases of adapters; leave it out")
-      .refused("bias",
-               "not in this version: biases of the base stay as they are; leave it out, or name whole modules "
-               "in modules_to_save")
-      .refused("target_parameters", "not in this version: adapters of stacked experts; leave it out")
-      .refused("trainable_token_indices",
-               "not in this version: single rows of the embedding; train it whole with "
-               "modules_to_save")
-      .refused("layer_replication", "not in this version: leave it out")
-      .refused("loftq_config", "not in this version: leave it out")
-      .refused("layers_pattern", "not needed: layers are counted by the number in their name; leave it out")
-      .refused("fan_in_fan_out", "not needed: the model knows how its weights lie; leave it out")
       .finish(finish);
+  PeftOptions::add_to(t);
+  return t;
 }
 
 }  // namespace drivetrain::lora

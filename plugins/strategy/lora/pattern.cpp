@@ -34,6 +34,14 @@ size_t distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+void check_expression(const std::string& text, const char* key) {
+  try {
+    expression(text);
+  } catch (const Error& e) {
+    throw fail(e.code(), key, ": ", e.what());
+  }
+}
+
 bool ends_in(const std::string& path, const std::string& name) { return path == name || path.ends_with("." + name); }
 
 bool names_module(const Value& names, const std::string& path) {

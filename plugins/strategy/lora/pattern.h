@@ -11,6 +11,9 @@ namespace drivetrain::lora {
 // Whether the path of a module is `name` or ends in "." + name.
 bool ends_in(const std::string& path, const std::string& name);
 
+// Error(config), with the option's key, for a text that is no regular expression.
+void check_expression(const std::string& text, const char* key);
+
 // Whether `names` names the module: a list of ends or paths, or one regular expression for the whole path. null names
 // none. Error(config) for a text that is no regular expression.
 bool names_module(const Value& names, const std::string& path);

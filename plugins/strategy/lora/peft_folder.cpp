@@ -10,13 +10,6 @@
 namespace drivetrain::lora {
 namespace {
 
-// Keys that say nothing about the computation.
-const std::vector<std::string> kFreeKeys = {"auto_mapping",      "base_model_name_or_path",
-                                            "fan_in_fan_out",    "inference_mode",
-                                            "loftq_config",      "lora_dropout",
-                                            "megatron_core",     "peft_version",
-                                            "qalora_group_size", "revision",
-                                            "runtime_config",    "task_type"};
 // The keys of options, beside their names in the config.
 const std::pair<const char*, const char*> kOptionKeys[] = {{"r", "rank"},
                                                            {"lora_alpha", "alpha"},
@@ -26,12 +19,9 @@ const std::pair<const char*, const char*> kOptionKeys[] = {{"r", "rank"},
                                                            {"rank_pattern", "rank_pattern"},
                                                            {"alpha_pattern", "alpha_pattern"},
                                                            {"modules_to_save", "modules_to_save"},
-                                                           {"layers_to_transform", "layers_to_transform"}};
-
-bool says_nothing(const Value& v) {
-  return v.is_null() || v == Value(false) || (v.is_array() && v.items().empty()) ||
-         (v.is_object() && v.members().empty()) || (v.is_string() && v.as_string().empty());
-}
+                                                           {"layers_to_transform", "layers_to_transform"},
+                                                           {"lora_dropout", "dropout"},
+                                                           {"base_model_name_or_path", "base_model"}};
 
 // Lists of names have no order.
 Value in_order(Value v) {
@@ -85,14 +75,11 @@ void check_honoured(const Value& file, const std::string& path) {
     throw fail(ErrorCode::config, path, ": ", key, " ", value.to_json(), " ", why);
   };
   for (const auto& [key, value] : file.members()) {
-    const auto is_key = [&](const auto& one) { return key == one.first; };
-    if (std::find(kFreeKeys.begin(), kFreeKeys.end(), key) != kFreeKeys.end()) continue;
+    const auto is_key = [&, &key = key](const auto& one) { return key == one.first; };
     if (std::any_of(std::begin(kOptionKeys), std::end(kOptionKeys), is_key)) continue;
-    if (key == "peft_type") {
-      if (value != Value("LORA")) refuse(key, value, "is no adapter of this form; wanted \"LORA\"");
-    } else if (key == "bias") {
-      if (!says_nothing(value) && value != Value("none"))
-        refuse(key, value, "is not in this version: biases of the base stay as they are; wanted \"none\"");
+    if (const PeftKey* known = find_peft_key(key)) {
+      if (const std::string problem = peft_problem(*known, value); !problem.empty())
+        throw fail(ErrorCode::config, path, ": ", key, " ", problem);
     } else if (key == "init_lora_weights") {
       if (!value.is_bool() && value != Value("gaussian"))
         refuse(key, value,
@@ -123,7 +110,7 @@ void take_settings(Options& o, const std::string& folder) {
   settings.take("layers_to_transform", "layers_to_transform", o.layers_to_transform);
   if (const Value* dropout = file.find("lora_dropout"); dropout && !o.dropout) o.dropout = dropout->as_double();
   const Value* base = file.find("base_model_name_or_path");
-  if (base && base->is_string() && o.base_model.empty()) o.base_model = base->as_string();
+  if (base && base->is_string() && !o.base_model) o.base_model = base->as_string();
 }
 
 Value written_config(const Options& o, const Value& targets, bool fan_in_fan_out) {
@@ -134,7 +121,7 @@ Value written_config(const Options& o, const Value& targets, bool fan_in_fan_out
       {"alpha_pattern", o.alpha_pattern},
       {"arrow_config", Value()},
       {"auto_mapping", Value()},
-      {"base_model_name_or_path", o.base_model.empty() ? Value() : Value(o.base_model)},
+      {"base_model_name_or_path", o.base_model.value_or("").empty() ? Value() : Value(*o.base_model)},
       {"bias", Value("none")},
       {"corda_config", Value()},
       {"ensure_weight_tying", Value(false)},
@@ -176,9 +163,7 @@ Value written_config(const Options& o, const Value& targets, bool fan_in_fan_out
 
 void check_tensors(const std::string& folder, const Shapes& wanted, const std::vector<std::string>& further) {
   const SafetensorsFile file = SafetensorsFile::open(folder + "/" + kWeightsFile);
-  const auto refuse = [&](const auto&... what) {
-    throw fail(ErrorCode::config, "strategy/lora: ", file.path(), ": ", what...);
-  };
+  const auto refuse = [&](const auto&... what) { throw fail(ErrorCode::config, file.path(), ": ", what...); };
   for (const auto& [name, shape] : wanted) {
     if (!file.contains(kPrefix + name))
       refuse("has no tensor ", kPrefix, name, ", which this model and these targets want");
