@@ -36,44 +36,24 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
-// The longest piece of a pattern without wildcards.
-std::string longest_piece(const std::string& pattern) {
-  std::string longest, piece;
-  for (const char c : pattern + "*") {
-    if (c != '*' && c != '?' && c != '[' && c != ']') {
-      piece += c;
-      continue;
-    }
-    if (piece.size() > longest.size()) longest = piece;
-    piece.clear();
-  }
-  return longest;
-}
-
-// How far a piece of a pattern is from a name, or from what stands behind one of its dots.
-double cost_of(const std::string& piece, const std::string& name) {
-  double least = typing_cost(piece, name);
-  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
-    least = std::min(least, typing_cost(piece, name.substr(dot + 1)));
-  return least;
-}
-
-// Names that have a piece of the pattern come first, then those with a part that is typed most alike.
+// A pattern and a name without numbers look alike; a wildcard may stand for what is in front of any dot of the name.
+// Names that have all of the pattern come first, then those that are typed most alike.
 std::string nearest_names(const std::string& pattern, const Params& params) {
   constexpr size_t kMost = 3;
-  std::set<std::string> names;
-  for (const ParamPtr& param : params) names.insert(without_numbers(param->name));
-  std::string piece = lower_case(longest_piece(pattern));
-  while (piece.ends_with('.')) piece.pop_back();
-  while (piece.starts_with('.')) piece.erase(0, 1);
-  std::vector<std::pair<double, std::string>> costs;
-  for (const std::string& name : names) {
-    const bool inside = !piece.empty() && lower_case(name).find(piece) != std::string::npos;
-    costs.emplace_back(inside ? 0 : 1 + cost_of(piece, name), name);
+  std::string piece = lower_case(pattern);
+  while (piece.ends_with('*') || piece.ends_with('.')) piece.pop_back();
+  piece.erase(0, std::min(piece.find_first_not_of("*."), piece.size()));
+  std::set<std::pair<double, std::string>> costs;
+  for (const ParamPtr& param : params) {
+    const std::string name = without_numbers(param->name);
+    double least = 1 + typing_cost(piece, name);
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      least = std::min(least, 1 + typing_cost(piece, name.substr(dot + 1)));
+    costs.emplace(!piece.empty() && lower_case(name).find(piece) != std::string::npos ? 0 : least, name);
   }
-  std::sort(costs.begin(), costs.end());
   std::vector<std::string> nearest;
-  for (size_t i = 0; i < costs.size() && i < kMost; ++i) nearest.push_back(costs[i].second);
+  for (const auto& [cost, name] : costs)
+    if (nearest.size() < kMost) nearest.push_back(name);
   return join(nearest);
 }
 

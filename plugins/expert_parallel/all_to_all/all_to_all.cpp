@@ -8,7 +8,9 @@ class AllToAll : public ExpertSharing {
   using Options = AllToAllOptions;
   static OptionTable options() { return option_table(); }
   AllToAll(const Options& options, const Services& services)
-      : ExpertSharing("ep", options.size, services), options_(options) {}
+      : ExpertSharing("ep", options.size, services),
+        options_(options),
+        one_sided_(std::make_shared<OneSided>(services.rank == 0 ? &services.log : nullptr)) {}
 
   void plan(PlanContext& ctx) override {
     check_keys(options_, ctx);
@@ -17,11 +19,12 @@ class AllToAll : public ExpertSharing {
 
  protected:
   std::shared_ptr<Experts> share(std::shared_ptr<Experts> own) const override {
-    return split_experts(std::move(own), ranks_, planned_imbalance(options_));
+    return split_experts(std::move(own), ranks_, planned_imbalance(options_), one_sided_);
   }
 
  private:
   const Options options_;
+  const std::shared_ptr<OneSided> one_sided_;
 };
 
 }  // namespace

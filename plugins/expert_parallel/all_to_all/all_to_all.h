@@ -35,8 +35,8 @@ double ranks_of_token(int64_t experts_of_rank, int64_t ranks, int64_t chosen);
 // Says what the plugin sends and holds.
 void report_exchanges(const AllToAllOptions& options, const std::string& axis, PlanContext& ctx);
 
-// This rank's experts `own` as the experts of all ranks.
+// This rank's experts `own` as the experts of all ranks. `one_sided`: of all layers; null: nobody is told.
 std::shared_ptr<Experts> split_experts(std::shared_ptr<Experts> own, std::shared_ptr<const ExpertRanks> ranks,
-                                       double imbalance);
+                                       double imbalance, std::shared_ptr<OneSided> one_sided = {});
 
 }  // namespace drivetrain::all_to_all

@@ -180,6 +180,19 @@ TEST(AllToAllExchange, a_token_goes_once_to_each_of_its_ranks_and_their_sums_ret
   expect_no_errors(errors);
 }
 
+TEST(AllToAllExchange, all_tokens_to_one_rank_are_told_once) {
+  LinesLog log;
+  all_to_all::OneSided one_sided(&log);
+  Trip trip;
+  for (const std::vector<int64_t>& sent : {std::vector<int64_t>{40, 60}, {0, 63}, {0, 0}, {0, 64}, {64, 0}})
+    trip.sent = sent, one_sided.see(trip);
+  ASSERT_EQ(log.warnings.size(), 1u);
+  EXPECT_NE(log.warnings[0].find("all 64 tokens of a micro-batch of rank 0 chose experts of rank 1 of 2"),
+            std::string::npos)
+      << log.warnings[0];
+  EXPECT_NE(log.warnings[0].find("router_aux_loss_coef"), std::string::npos);
+}
+
 TEST(AllToAllExchange, a_choice_that_no_rank_has_is_refused) {
   const auto ranks = std::make_shared<ExpertRanks>();
   ranks->size = 2, ranks->experts = 2;

@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include <drivetrain/error.h>
+#include <drivetrain/log.h>
 
 namespace drivetrain::all_to_all {
 namespace {
@@ -38,6 +39,19 @@ void check_choices(const at::Tensor& experts_TK, int64_t experts) {
 
 int64_t Trip::rows_sent() const { return sum(sent); }
 int64_t Trip::rows_received() const { return sum(received); }
+
+// A few tokens may well agree.
+void OneSided::see(const Trip& trip) {
+  constexpr int64_t kManyTokens = 64;
+  const auto fullest = std::max_element(trip.sent.begin(), trip.sent.end());
+  if (!log_ || *fullest < kManyTokens || *fullest != trip.rows_sent()) return;
+  log_->warning(concat("expert_parallel/all_to_all: all ", *fullest,
+                       " tokens of a micro-batch of rank 0 chose experts of ", "rank ", fullest - trip.sent.begin(),
+                       " of ", trip.sent.size(), " that share them: nothing is ",
+                       "dropped, and the others wait for that rank. \"block.N.mlp.router.load\" of metrics.jsonl has ",
+                       "the loads; router_aux_loss_coef or router_bias_update_rate of the model keep them equal"));
+  log_ = nullptr;
+}
 
 at::Tensor wait_for(Travel& travel) {
   const WorkPtr work = std::move(travel.work);
@@ -66,6 +80,7 @@ Trip Exchange::trip(const at::Tensor& experts_TK) const {
     trip.received.push_back(count[0]), trip.used += count[1];
     trip.chosen = std::max(trip.chosen, count[2]);
   }
+  if (one_sided_) one_sided_->see(trip);
   return trip;
 }
 

@@ -32,9 +32,20 @@ struct Travel {
 // They are there when it returns, which it does once: nothing is held afterwards.
 at::Tensor wait_for(Travel& travel);
 
+// Says once that all tokens of a rank go to one rank. Thread: main.
+class OneSided {
+ public:
+  explicit OneSided(Log* log) : log_(log) {}  // null: says nothing
+  void see(const Trip& trip);
+
+ private:
+  Log* log_;
+};
+
 class Exchange {
  public:
-  explicit Exchange(std::shared_ptr<const ExpertRanks> ranks) : ranks_(std::move(ranks)) {}
+  explicit Exchange(std::shared_ptr<const ExpertRanks> ranks, std::shared_ptr<OneSided> one_sided = {})
+      : ranks_(std::move(ranks)), one_sided_(std::move(one_sided)) {}
 
   // Waits until the host knows how many rows travel.
   Trip trip(const at::Tensor& experts_TK) const;
@@ -52,6 +63,7 @@ class Exchange {
   Travel travel(const at::Tensor& rows, const std::vector<int64_t>& sent, const std::vector<int64_t>& received) const;
 
   const std::shared_ptr<const ExpertRanks> ranks_;
+  const std::shared_ptr<OneSided> one_sided_;
 };
 
 }  // namespace drivetrain::all_to_all

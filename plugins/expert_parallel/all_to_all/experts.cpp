@@ -34,10 +34,11 @@ at::Tensor choices_of(const at::Tensor& weights_TK, const at::Tensor& experts_TK
 
 class SplitExperts : public Experts, public TokenExperts3 {
  public:
-  SplitExperts(std::shared_ptr<Experts> inner, std::shared_ptr<const ExpertRanks> ranks, double imbalance)
+  SplitExperts(std::shared_ptr<Experts> inner, std::shared_ptr<const ExpertRanks> ranks, double imbalance,
+               std::shared_ptr<OneSided> one_sided)
       : inner_(std::move(inner)),
         ranks_(std::move(ranks)),
-        exchange_(std::make_shared<const Exchange>(ranks_)),
+        exchange_(std::make_shared<const Exchange>(ranks_, std::move(one_sided))),
         imbalance_(imbalance) {}
   std::vector<ParamPtr> params() const override { return inner_->params(); }
   double planned_rows(double rows) const override { return inner_->planned_rows(rows * imbalance_); }
@@ -144,8 +145,8 @@ class SplitExperts : public Experts, public TokenExperts3 {
 }  // namespace
 
 std::shared_ptr<Experts> split_experts(std::shared_ptr<Experts> own, std::shared_ptr<const ExpertRanks> ranks,
-                                       double imbalance) {
-  return std::make_shared<SplitExperts>(std::move(own), std::move(ranks), imbalance);
+                                       double imbalance, std::shared_ptr<OneSided> one_sided) {
+  return std::make_shared<SplitExperts>(std::move(own), std::move(ranks), imbalance, std::move(one_sided));
 }
 
 }  // namespace drivetrain::all_to_all
