@@ -157,6 +157,29 @@ TEST_F(PlanCommand, what_an_optimizer_multiplies_and_sends_takes_its_time) {
   }
 }
 
+// Matrices of 25 million elements in rounds of 16.8 at most; activations of 16 positions are small beside them.
+TEST_F(PlanCommand, rounds_of_matrices_take_the_memory_that_is_planned) {
+  write("wide.json", R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 1024,
+    "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 16}}, "train_batch_size": 2, "threads": 1,
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "checkpoint_policy": false,
+    "save_final": false, "output_dir": "wide", "optimizer": {"type": "Muon", "params": {"ns_steps": 1}}})");
+  for (const char* how : {"-n 1", "-n 2", "-n 2 --set zero_optimization.stage=1"}) {
+    SCOPED_TRACE(how);
+    const Ran ran = run(concat("launch ", path("wide.json"), " ", how));
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    const Value report = read_json_file(path("wide/memory.json"));
+    for (const Value& rank : report.find("ranks")->items()) {
+      const double measured = rank.find("buffers")->as_double();
+      double planned = 0;
+      for (const char* what : {"buffers", "activations", "working"})
+        planned += rank.find("planned")->find(what)->as_double();
+      EXPECT_GT(planned, 25e6 * 2 / 2) << "half of all matrices in bfloat16";
+      EXPECT_NEAR(planned, measured, 0.1 * measured);
+    }
+    std::filesystem::remove_all(path("wide"));
+  }
+}
+
 TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
   const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
   const auto expect_told = [](const std::string& text) {

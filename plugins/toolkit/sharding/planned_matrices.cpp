@@ -125,12 +125,13 @@ void PlannedMatrices::tell_traffic(PlanContext& ctx) const {
         ctx.traffic(axis.name, what, bytes_of(at->second) / static_cast<double>(ranks_));
 }
 
-// The order of WholeTensors::run: the next round is gathered before this one is computed and sent back, and what the
-// last one sent back is taken after that.
+// The order of WholeTensors::run: the next round is gathered before this one is computed and sent back, and until then
+// the last one's matrices and results are there.
 double PlannedMatrices::most_bytes(double computing) const {
   double most = 0;
   for (size_t k = 0; k < rounds_.size(); ++k) {
-    const double next = k + 1 < rounds_.size() ? rounds_[k + 1].to_owners : 0, before = k > 0 ? rounds_[k - 1].back : 0;
+    const double next = k + 1 < rounds_.size() ? rounds_[k + 1].to_owners : 0;
+    const double before = k > 0 ? rounds_[k - 1].matrices + rounds_[k - 1].back : 0;
     const double beside = std::max(computing, bytes_of(rounds_[k].back));
     most = std::max(most, bytes_of(rounds_[k].matrices + next + before) + beside);
   }
