@@ -1,5 +1,6 @@
 // Momentum whose matrices are made orthogonal before the step, AdamW for all else. See README.md.
 #include <drivetrain/optimizer.h>
+#include <drivetrain/planned_update.h>
 #include <drivetrain/services.h>
 
 #include <ATen/ops/linalg_vector_norm.h>
@@ -12,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include <drivetrain/toolkit/sharding/whole_tensors.h>
+#include <drivetrain/toolkit/sharding/planned_matrices.h>
 
 namespace {
 
@@ -50,7 +51,7 @@ struct MuonOptions {
   int64_t steps = 5;
 };
 
-class SmallMuon : public Optimizer {
+class SmallMuon : public Optimizer, public UpdatePlan {
  public:
   using Options = MuonOptions;
   static OptionTable options() {
@@ -80,6 +81,23 @@ class SmallMuon : public Optimizer {
     return is_matrix(param) ? 4 : rest_->state_bytes_per_element(param);
   }
   bool wants_whole(const Param& param) const override { return is_matrix(param); }
+
+  // In float32, all of each product: the owner with the most work.
+  UpdateWork plan_update(PlanContext& ctx, const PlannedUpdate& update) const override {
+    const auto cut = [](const ParamPtr& p) { return is_matrix(*p) ? matrices_of(p) : std::vector<WholeTensor>(); };
+    const PlannedMatrices matrices(update, cut, WholeTensors::Options());
+    matrices.tell_traffic(ctx);
+    UpdateWork work;
+    for (const WholeTensor& t : matrices.of_busiest()) {
+      const auto r = static_cast<double>(std::min(t.rows, t.columns)),
+                 c = static_cast<double>(std::max(t.rows, t.columns));
+      const auto steps = static_cast<double>(options_.steps);
+      work.products.push_back({"float32", r, r, c, steps});
+      work.products.push_back({"float32", r, r, r, steps});
+      work.products.push_back({"float32", r, c, r, steps});
+    }
+    return work;
+  }
 
   void init(const Trainables& all) override {
     for (const Trainable& t : all) {
