@@ -230,8 +230,8 @@ struct LevelsLog : LinesLog {
 TEST(FusedBlock, whispers_where_standard_output_is_a_sample) {
   LevelsLog log;
   NoStore store;
-  const Host host{.log = {}, .store = {}, .services = {.log = log, .store = store}};
-  const auto strategy = fused(host);
+  const Services services{.log = log, .store = store};
+  const auto strategy = installed_plugins().make<Strategy>("fused_block", "{}", services);
   for (const bool training : {true, false}) {
     RunFacts run;
     run.training = training;
