@@ -53,6 +53,7 @@ struct ExportedWeights {
   // large. Else the one file that holds them, and the file for rules.config (empty: none).
   std::string weights_file = {}, config_file = {};
   HfExtras extras = {};
+  std::map<std::string, std::string> metadata = {};  // of the file of weights, beside format and step
 
   bool is_model() const { return weights_file.empty(); }
 };

@@ -160,6 +160,7 @@ void write_tensors(const std::string& folder, const ExportedWeights& set,
   std::vector<std::vector<SafetensorsItem>> items(count);
   for (const auto& [name, part] : parts) items[part.shard].push_back(part.item);
   SafetensorsMetadata metadata{{"format", "pt"}};
+  metadata.insert(set.metadata.begin(), set.metadata.end());
   if (step >= 0) metadata[kStep] = std::to_string(step);
   std::vector<std::unique_ptr<SafetensorsWriter>> shards;
   for (size_t i = 0; i < count; ++i) {

@@ -7,6 +7,8 @@
 
 #include <filesystem>
 
+#include <drivetrain/safetensors.h>
+
 #include "generate/eval_set.h"
 #include "generate/inference.h"
 
@@ -80,6 +82,32 @@ TEST_F(RunsWithStrategies, an_adapter_that_went_on_with_another_is_the_one_of_th
   expect_figures_of_the_run(second);
   remove_checkpoints(second);
   expect_figures_of_the_run(second);
+}
+
+// The bases have equal shapes, so that nothing but their values tells them apart.
+TEST_F(RunsWithStrategies, an_adapter_is_read_with_its_own_base_alone) {
+  const RunResult first = lora_run("", R"("checkpoint_policy": false)");
+  const std::string file = first.folder + "/final/adapter_model.safetensors", base = folder.path("base/final");
+  std::map<std::string, std::string> said;
+  for (const auto& [key, text] : SafetensorsFile::open(file).metadata()) said[key] = text;
+  EXPECT_EQ(said["base_folder"], base);
+  EXPECT_EQ(said["base_digest"].size(), 16u);
+  EXPECT_EQ(read_json_file(first.folder + "/final/adapter_config.json").find("base_model_name_or_path")->as_string(),
+            base);
+
+  const std::string other = run_with_sets(folder, "other", "\"seed\": 4").folder + "/final";
+  const auto go_on = [&](const std::string& name, const std::string& from) {
+    run(name, R"({"from": ")" + from + "\"}", R"("lora": {"from": ")" + first.folder + "/final\"}");
+  };
+  const std::string text = error_of([&] { go_on("mistaken", other); });
+  for (const std::string& part : {first.folder + "/final", base, other, said["base_digest"],
+                                  std::string("another base"), std::string("model.params.from")})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
+  std::filesystem::copy(base, folder.path("copy"));
+  go_on("same", folder.path("copy"));  // by its values, not by its name
+  std::filesystem::copy(other + "/model.safetensors", base + "/model.safetensors",
+                        std::filesystem::copy_options::overwrite_existing);
+  expect_refused(first.folder, {"another base", said["base_digest"]});
 }
 
 TEST_F(RunsWithStrategies, merged_weights_get_no_adapter_once_more_and_need_no_base) {

@@ -20,6 +20,7 @@
 #include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
+#include "train/base_weights.h"
 #include "train/config_changes.h"
 #include "train/exported_weights.h"
 #include "train/resume.h"
@@ -277,6 +278,7 @@ void write_hf(const std::string& to, const Checkpoint& state, const PreparedRun&
     else
       sets.push_back(std::move(added));
   }
+  name_base(sets, frozen_base_of(state));
   save_weights(to, sets, shapes, step_of(state.facts()));
 }
 

@@ -16,6 +16,7 @@
 #include "shared/math_threads.h"
 #include "step/evaluator.h"
 #include "step/executor.h"
+#include "train/base_weights.h"
 
 namespace drivetrain {
 namespace {
@@ -38,6 +39,7 @@ std::unique_ptr<Run> built(PreparedInference prepared) {
   run->values_from = prepared.weights;
   run->strategies_from = prepared.strategies;
   build_run(*run);
+  if (!prepared.strategies.empty()) check_bases(*run, prepared.strategies);
   load_strategy_state(*run, prepared.folder);
   return run;
 }

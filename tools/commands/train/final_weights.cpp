@@ -9,6 +9,7 @@
 #include "plugin_calls/plugin_call.h"
 #include "state/new_file.h"
 #include "state/weights.h"
+#include "train/base_weights.h"
 #include "train/export_extras.h"
 #include "train/exported_weights.h"
 #include "train/gather.h"
@@ -89,6 +90,8 @@ void write_final(const Run& run, const Value& config, int64_t step, bool alone) 
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
   if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
+  const bool adds = std::any_of(sets.begin(), sets.end(), [](const auto& set) { return !set.is_model(); });
+  if (adds) name_base(sets, base_of(run));
   if (sets.front().is_model()) add_extras(sets.front(), run, config);
   try {
     save_weights(folder, sets, gather.shapes(), step);

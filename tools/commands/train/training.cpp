@@ -7,6 +7,7 @@
 
 #include "report/facts.h"
 #include "train/ancestry.h"
+#include "train/base_weights.h"
 #include "train/final_weights.h"
 #include "train/run_reports.h"
 
@@ -57,6 +58,7 @@ TrainerParts Training::parts() {
   set_activity(*request_.setup.store, env_, "building the model");
   flight_.uses(run_.plugins.communicator.get());
   build_run(run_);
+  check_bases(run_, "");
   check_something_is_trained(run_);
   if (run_.plan.settings.save_final && beginning_.tag().empty()) check_final(run_);
   TrainerParts parts = trainer_parts(run_);
