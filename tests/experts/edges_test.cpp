@@ -21,10 +21,15 @@ TEST(ExpertEdges, rows_of_several_documents_have_the_numbers_of_one_process) {
                                     folder.path(), R"("], "seq_length": 16}}}})"));
   config = with_model(config, R"({"vocab_size": 257})");
   const Trained one = train_config(config, 1);
-  for (const auto& [owner, ranks] : std::vector<std::pair<const char*, int>>{{kDdp, 2}, {kZero3, 4}}) {
-    SCOPED_TRACE(concat(owner, " on ", ranks));
+  // The ends of rows have no labels: ranks with other positions have other numbers of labels that count.
+  const char* const tp = R"("tensor_parallel": {"size": 2, "make_vocab_size_divisible_by": 1,
+                                                "sequence_parallel": true})";
+  const char* const cp = R"("context_parallel": {"type": "ulysses", "params": {"size": 2}})";
+  for (const auto& [split_by, ranks] : std::vector<std::pair<std::string, int>>{
+           {split(2, kDdp), 2}, {split(2, kZero3), 4}, {split(1, tp), 2}, {split(2, cp), 4}}) {
+    SCOPED_TRACE(concat(split_by, " on ", ranks));
     Value split_config = config;
-    const Value sections = parse_json("{" + split(2, owner) + "}", "sections");
+    const Value sections = parse_json("{" + split_by + "}", "sections");
     for (const Value::Member& m : sections.members()) split_config.set(m.key, m.value);
     expect_same(train_config(split_config, ranks), one);
   }

@@ -131,13 +131,14 @@ class PlainRouter : public Router {
     const at::Tensor counts = at::zeros({spec_.experts}, ids.options()).scatter_add_(0, ids, at::ones_like(ids));
     if (spec_.bias && !again) add_counts(counts);
     const at::Tensor shares = spec_.scores == RouterScores::softmax ? scores : scores / (scores.sum(1, true) + kTiny);
-    if (spec_.z_weight != 0) add_loss("z_loss", at::logsumexp(logits, 1).square().mean(), spec_.z_weight, ctx);
+    if (spec_.z_weight != 0) add_loss("z_loss", mean_of_tokens(at::logsumexp(logits, 1).square()), spec_.z_weight, ctx);
     if (spec_.balance == BalanceLoss::per_layer && spec_.balance_weight != 0) {
-      const at::Tensor loss = (shares.mean(0) * load(counts, T)).sum() * (double(spec_.experts) / double(spec_.chosen));
+      const at::Tensor loss =
+          (mean_of_tokens(shares) * load(counts, T)).sum() * (double(spec_.experts) / double(spec_.chosen));
       add_loss("load_balancing_loss", loss, spec_.balance_weight, ctx);
     }
     if (spec_.balance == BalanceLoss::pooled && spec_.balance_weight != 0)
-      add_loss("load_balancing_loss", pooled(shares.mean(0), counts, T, again, ctx), spec_.balance_weight, ctx);
+      add_loss("load_balancing_loss", pooled(mean_of_tokens(shares), counts, T, again, ctx), spec_.balance_weight, ctx);
     if (!again) report(counts, shares, ctx);
   }
 
@@ -145,6 +146,25 @@ class PlainRouter : public Router {
   void add_loss(const char* name, const at::Tensor& value, double weight, StepContext& ctx) const {
     ctx.add_loss(name, value, weight);
     if (ctx.visit().direction == Direction::forward) ctx.metric(concat(spec_.name, ".", name), value.detach());
+  }
+
+  // Over the tokens of all positions of the rows. What a rank adds to the loss counts by those of its labels that
+  // count, of which ranks with other positions have other numbers: so each of them adds the mean of all, and the
+  // gradient of a token is the sum of what they add.
+  at::Tensor mean_of_tokens(const at::Tensor& values) const {
+    if (!spec_.sum_positions) return values.mean(0);
+    at::Tensor tokens = at::full({1}, static_cast<double>(values.size(0)), values.options().dtype(at::kDouble));
+    spec_.sum_positions(tokens);
+    const auto sum_over_ranks = [sum = spec_.sum_positions, tokens](const at::Tensor& part) {
+      at::Tensor whole = part.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).contiguous();
+      sum(whole);
+      return (whole / tokens).to(part.scalar_type());
+    };
+    return differentiable(
+        {values}, [&](const Tensors& in) { return Tensors{sum_over_ranks(in[0].sum(0).reshape({-1}))}; },
+        [sum_over_ranks, shape = values.sizes().vec()](const Tensors& dy) {
+          return Tensors{sum_over_ranks(dy[0]).expand(shape)};
+        })[0];
   }
 
   // f_e = c_e / T, over the tokens of all positions of the rows.
