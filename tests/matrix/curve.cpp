@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/roll.h>
 
 #include <algorithm>
 #include <cmath>
@@ -53,15 +54,21 @@ at::Tensor make_labels(const at::Tensor& tokens) {
   return labels;
 }
 
-const std::string& batches_file() {
-  static const std::string path = [] {
-    const std::string file = folder().path("batches.safetensors");
-    const at::Tensor tokens = make_tokens(), labels = make_labels(tokens);
+// `first`: the row that comes first in every step, before those that follow it and those in front of it.
+std::string batches_file(int64_t first = 0) {
+  static std::map<int64_t, std::string> made;
+  const auto [path, fresh] = made.try_emplace(first, folder().path(concat("batches", first, ".safetensors")));
+  if (fresh) {
+    const at::Tensor all_tokens = make_tokens(), tokens = at::roll(all_tokens, -first, 2),
+                     labels = at::roll(make_labels(all_tokens), -first, 2);
+    const std::string& file = path->second;
     write_safetensors(file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"labels", at::kLong, labels.sizes().vec()}},
                       {}, [&](const std::string& name) { return name == "tokens" ? tokens : labels; });
-    return file;
-  }();
-  return path;
+  }
+  return path->second;
+}
+Value dataset_from(const std::string& file) {
+  return Value::Object{{"type", "token_batches"}, {"params", Value::Object{{"file", file}}}};
 }
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -79,7 +86,12 @@ double distance(const Curve& a, const Curve& b) {
   return largest;
 }
 
-// The ways in which one process may add the same things up.
+// Losses of the model are means over a micro-batch: its rows then are part of what is computed, and not of the order of
+// sums.
+bool has_rows_of_its_own(const Value& config) { return config.find("train_micro_batch_size_per_gpu") != nullptr; }
+
+// The ways in which one process may add the same things up: in more or fewer micro-batches, or the rows in other
+// orders.
 std::vector<Value> orders(const Value& plain) {
   const Value* dropout = plain.find("model")->find("params")->find("attention_dropout");
   const bool any_attention = !dropout || dropout->as_double() == 0;  // one of the two kernels has none
@@ -91,7 +103,10 @@ std::vector<Value> orders(const Value& plain) {
                                                        {12, "flash", false},
                                                        {3, "flash", true}}) {
     Value config = plain;
-    config.set("gradient_accumulation_steps", micro_batches);
+    if (has_rows_of_its_own(plain))
+      config.set("dataset", dataset_from(batches_file(micro_batches % kRows)));
+    else
+      config.set("gradient_accumulation_steps", micro_batches);
     config.set("attention", any_attention ? attention : "standard");
     if (fused) config.erase("fused_block");  // it is the default
     list.push_back(config);
@@ -116,7 +131,7 @@ Value base_config() {
   config.set("train_steps", kSteps);
   config.set("train_batch_size", kRows);
   config.set("gradient_accumulation_steps", kMicroBatches);
-  config.set("dataset", Value::Object{{"type", "token_batches"}, {"params", Value::Object{{"file", batches_file()}}}});
+  config.set("dataset", dataset_from(batches_file()));
   return config;
 }
 
@@ -161,7 +176,8 @@ Curve run_curve(Value config, int ranks, const Registry& registry) {
 
 // The spread of several runs, largest distance of any two up to a step.
 Tolerance tolerance_of(const std::vector<Curve>& runs) {
-  Tolerance t = {std::vector<double>(kSteps, kLossFloor), std::vector<double>(kSteps, kNormFloor), kWeightFloor};
+  Tolerance t = {std::vector<double>(kSteps, kLossFloor), std::vector<double>(kSteps, kNormFloor), kWeightFloor,
+                 kNormFloor};
   for (const Curve& a : runs)
     for (const Curve& b : runs) {
       for (size_t k = 0; k < kSteps; ++k) {
@@ -169,6 +185,9 @@ Tolerance tolerance_of(const std::vector<Curve>& runs) {
         t.norm[k] = std::max(t.norm[k], kFactor * relative(a.norms.at(k), b.norms.at(k)));
       }
       t.weight = std::max(t.weight, kFactor * distance(a, b));
+      for (const auto& [name, values] : a.terms)
+        for (size_t i = 0; i < values.size(); ++i)
+          t.term = std::max(t.term, kFactor * relative(values[i], b.terms.at(name).at(i)));
     }
   for (size_t k = 1; k < kSteps; ++k) {
     t.loss[k] = std::max(t.loss[k], t.loss[k - 1]);
@@ -180,7 +199,10 @@ Tolerance tolerance_of(const std::vector<Curve>& runs) {
 const Reference& reference_of(const Value& config) {
   static std::map<std::string, Reference> made;
   Value plain = base_config();
-  for (const char* key : {"model", "optimizer"}) plain.set(key, *config.find(key));
+  for (const char* key : {"model", "optimizer", "seed"}) plain.set(key, *config.find(key));
+  if (has_rows_of_its_own(config))
+    for (const char* key : {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
+      plain.set(key, *config.find(key));
   if (const Value* adapters = config.find("lora")) plain.set("lora", *adapters);
   const auto [entry, fresh] = made.try_emplace(plain.to_json());
   if (!fresh) return entry->second;
@@ -201,6 +223,15 @@ Deviation deviation(const Curve& found, const Reference& reference) {
     const std::string step = concat(" of step ", k + 1);
     raise(d, d.loss, distance(found.losses[k], curve.losses[k]), tolerance.loss[k], "loss" + step);
     raise(d, d.norm, relative(found.norms[k], curve.norms[k]), tolerance.norm[k], "norm" + step);
+  }
+  if (found.terms.size() != curve.terms.size()) raise(d, d.term, kInfinite, 1, "number of losses beside");
+  for (const auto& [name, values] : curve.terms) {
+    const auto ours = found.terms.find(name);
+    for (size_t i = 0; i < values.size(); ++i)
+      raise(d, d.term,
+            ours == found.terms.end() || ours->second.size() != values.size() ? kInfinite
+                                                                              : relative(ours->second[i], values[i]),
+            tolerance.term, concat(name, " of step ", i + 1));
   }
   for (const auto& [name, value] : curve.weights) {
     const auto ours = found.weights.find(name);

@@ -5,9 +5,10 @@
 // over parts of a layer or a sequence. So the one-process run is repeated in every order that one process has - the
 // global batch in 1, 2, 3, 6 and 12 micro-batches, either attention, either kind of block - and the largest distance of
 // two of these runs up to a step, times eight, is what a cell may be away in that step; never less than 16 roundings of
-// the loss. AdamW's eps is large (1e-4), so that an element whose exact gradient is zero (a bias of keys) does not move
-// by its rounding errors, and gradients are clipped, so that a wrong norm shows in everything. matrix_test.cpp shows
-// that small mistakes are outside. Thread: main. The files are in one temporary folder of the process.
+// the loss. A mixture has losses that are means over a micro-batch, which is one row for it everywhere: its orders are
+// those of the rows. AdamW's eps is large (1e-4), so that an element whose exact gradient is zero (a bias of keys) does
+// not move by its rounding errors, and gradients are clipped, so that a wrong norm shows in everything. matrix_test.cpp
+// shows that small mistakes are outside. Thread: main. The files are in one temporary folder of the process.
 #pragma once
 
 #include <map>
@@ -38,6 +39,7 @@ struct Curve {
 struct Tolerance {
   std::vector<double> loss, norm;  // absolute, relative; per step
   double weight = 0;               // absolute, any element
+  double term = 0;                 // relative, of any loss beside, in any step
 };
 struct Reference {
   Curve curve;
@@ -60,11 +62,11 @@ std::string missing_plugin(const Cell& cell, const Curve& curve);
 Tolerance tolerance_of(const std::vector<Curve>& runs);
 
 // Of the plain one-process run of a config's model, optimizer and adapters: standard attention, the model's blocks,
-// kMicroBatches micro-batches, nothing sharded or computed again. Made once for each.
+// kMicroBatches micro-batches (of a mixture: one a row), nothing sharded or computed again. Made once for each.
 const Reference& reference_of(const Value& config);
 
 struct Deviation {
-  double loss = 0, norm = 0, weight = 0;  // the largest found; absolute, relative, absolute
+  double loss = 0, norm = 0, weight = 0, term = 0;  // the largest found; absolute, relative, absolute, relative
   double tolerances = 0;  // the largest of all as a multiple of its tolerance; infinite: something missing
   std::string where;      // of that one
   std::string outside;    // one line each, of what is outside its tolerance
