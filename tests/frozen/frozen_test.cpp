@@ -100,6 +100,14 @@ TEST_F(FrozenModel, deltas_that_are_read_are_those_that_were_written) {
   expect_says(ran.output, {"strategy/adapter: 4 parameters from " + path("run/final/deltas")});
   EXPECT_EQ(ran.output.find("start by their own"), std::string::npos) << ran.output;
   expect_merged("on/final", "run/final/deltas/deltas.safetensors");
+  EXPECT_EQ(ran.output.find("cannot be checked"), std::string::npos) << ran.output;
+
+  std::string bytes = file_bytes(path("run/final/deltas/deltas.safetensors"));
+  bytes.replace(bytes.find("base_digest"), 4, "some");  // as of another program, which does not say the base
+  write("run/final/deltas/deltas.safetensors", bytes);
+  const Ran unsaid = adapt("unsaid", "", R"({"from": ")" + path("run/final/deltas") + "\"}");
+  ASSERT_EQ(unsaid.code, 0) << unsaid.output;
+  expect_says(unsaid.output, {"does not say with which weights it was trained", "cannot be checked"});
 }
 
 TEST_F(FrozenModel, a_folder_of_deltas_that_lacks_one_is_refused) {

@@ -24,6 +24,7 @@
 #include "train/config_changes.h"
 #include "train/exported_weights.h"
 #include "train/resume.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -270,6 +271,7 @@ void write_hf(const std::string& to, const Checkpoint& state, const PreparedRun&
   };
   const TokenizerReaders readers(run.folders->registry(), run.folders->services());
   std::vector<ExportedWeights> sets{merged_model(run, fetch)};
+  name_left_state(sets.front(), run);
   sets.front().extras = export_extras(sets.front().rules, source, readers, *run.log);
   for (ExportedWeights& added : added_weights(run, fetch)) {
     // A reader of the model would apply once more what is merged already.

@@ -17,6 +17,7 @@
 #include "step/evaluator.h"
 #include "step/executor.h"
 #include "train/base_weights.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -39,6 +40,7 @@ std::unique_ptr<Run> built(PreparedInference prepared) {
   run->values_from = prepared.weights;
   run->strategies_from = prepared.strategies;
   build_run(*run);
+  if (prepared.is_alone) warn_of_left_state(run->weights_from, *run->log);
   if (!prepared.strategies.empty()) check_bases(*run, prepared.strategies);
   load_strategy_state(*run, prepared.folder);
   return run;
@@ -93,11 +95,9 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
   if (!strategies.is_null()) {
     strategies = acting(strategies);
     source = source_with_strategies(source, folder, *wanted.plan(source.section, strategies, quiet));
-  } else if (const Value of_run = recorded_strategies(run_of_final(folder)); !of_run.is_null()) {
-    warn_of_left_state(*wanted.plan(source.section, acting(of_run), quiet), folder, *log);
   }
   PreparedInference prepared{wanted.plan(source.section, strategies, std::move(log)), source.weights, source.strategies,
-                             folder};
+                             folder, strategies.is_null()};
   for (const ParamPtr& param : prepared.run->model_params) param->trainable = false;  // no masters, no gradients
   return prepared;
 }

@@ -28,6 +28,7 @@ struct PreparedInference {
   std::string weights;     // read by the plugin's own rules; empty: the model knows its folder
   std::string strategies;  // the folder that holds what strategies wrote; empty: none is read
   std::string folder;      // the one that was given
+  bool is_alone = false;   // no run is known whose strategies could take part
 };
 // `folder`: a run folder or a Hugging Face folder. Of a run the strategies that change what the model computes take
 // part (run_strategies.h). Error(config) if it holds no model.

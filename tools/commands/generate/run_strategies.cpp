@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
-#include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include "base/printable.h"
 #include "checkpoint/load_state.h"
@@ -17,7 +16,7 @@
 #include "plugin_calls/plugin_call.h"
 #include "run/run_state.h"
 #include "state/weights.h"
-#include "step/named_state.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -33,34 +32,6 @@ const ChosenPlugin* chosen_as(const PreparedRun& run, const std::string& id) {
   for (const ChosenPlugin& plugin : run.chosen)
     if (plugin.id() == id && plugin.selection.enabled) return &plugin;
   return nullptr;
-}
-
-// Whether its `build` changes anything, by an object of its own: that of the run has been built.
-bool decorates(const ChosenPlugin& plugin, const PreparedRun& run, const Registry& registry) {
-  const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
-  const Services services{*log,
-                          *run.store,
-                          run.services->rank,
-                          run.services->world_size,
-                          run.services->local_rank,
-                          run.services->local_size,
-                          run.services->device,
-                          run.services->seed,
-                          {},
-                          run.mesh.get(),
-                          run.services->plugins};
-  const auto strategy = registry.create<Strategy>(plugin.name(), plugin.options.get(), services);
-  const std::shared_ptr<Attention> attention = run.plugins.attention;
-  Builder builder{nullptr, attention, *run.mesh, run.plan.model};
-  builder.weight_rules = [&](const std::string& format) {
-    return plugin_call({run.plan.id_of(Model::kKind), "weight_rules"},
-                       [&] { return run.plugins.model->weight_rules(format); });
-  };
-  const std::shared_ptr<LayerFactory> layers = make_plain_layers(builder.attention());
-  builder.layers = layers;
-  plugin_call({plugin.id(), "build"}, [&] { strategy->build(builder); });
-  return builder.layers != layers || builder.finish_attention() != attention || !builder.batch_cuts.empty() ||
-         !builder.activation_cuts.empty();
 }
 
 // Whether exported weights have what the strategy's layers add. Nothing is computed: values are on the meta device.
@@ -118,20 +89,6 @@ FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder)
   return {opened.state, ""};
 }
 
-// Names alone.
-class StateNames final : public StateVisitor {
- public:
-  void tensor(const std::string& name, at::Tensor&, const Layout&) override { names.push_back(name); }
-  void integer(const std::string& name, int64_t&) override { names.push_back(name); }
-  void number(const std::string& name, double&) override { names.push_back(name); }
-  std::vector<std::string> names;
-};
-
-void visit_strategy(const NamedStrategy& named, StateVisitor& visitor) {
-  NamedState own(visitor, named.id);
-  plugin_call({named.id, "state"}, [&] { named.strategy->state(own); });
-}
-
 // Whether final/ has a file with every parameter that strategies added.
 bool final_has_added(const PreparedRun& run, const std::string& folder) {
   std::set<std::string> missing = run.added_params;
@@ -142,18 +99,6 @@ bool final_has_added(const PreparedRun& run, const std::string& folder) {
     for (const WeightRule& rule : weights.rules.rules) missing.erase(rule.param);
   }
   return missing.empty();
-}
-
-// Those whose state nothing but checkpoints holds. `names`: gets the names of it.
-std::vector<const NamedStrategy*> keeping_state(const PreparedRun& run, StateNames& names) {
-  std::vector<const NamedStrategy*> keeping;
-  for (const NamedStrategy& named : run.plugins.strategies) {
-    if (!named.id.starts_with(std::string(Strategy::kKind) + "/")) continue;
-    const size_t before = names.names.size();
-    visit_strategy(named, names);
-    if (names.names.size() > before) keeping.push_back(&named);
-  }
-  return keeping;
 }
 
 }  // namespace
@@ -201,13 +146,13 @@ ModelSource source_with_strategies(const ModelSource& source, const std::string&
 }
 
 void load_strategy_state(Run& run, const std::string& folder) {
-  StateNames names;
+  std::vector<std::string> names;
   const std::vector<const NamedStrategy*> keeping = keeping_state(run, names);
   if (keeping.empty()) return;
   const FoundCheckpoint found = checkpoint_of(run, folder);
   if (!found.state)
     throw fail(ErrorCode::config, one_line(folder), ": what the model of this run computes depends on the state of ",
-               keeping.front()->id, " (", some_names(names.names), "), which only checkpoints hold; ", found.instead,
+               keeping.front()->id, " (", some_names(names), "), which only checkpoints hold; ", found.instead,
                "\n   let a run save a checkpoint at its end (checkpoint_policy every with \"at_end\"), or give ",
                one_line(folder), "/final to compute with the weights alone, which is another model");
   const Value* const counters = found.state->facts().find("counters");
@@ -216,22 +161,6 @@ void load_strategy_state(Run& run, const std::string& folder) {
   load.throw_if_incomplete();
   for (const NamedStrategy* const named : keeping)
     run.log->info(concat(named->id, ": its state is that of the checkpoint"));
-}
-
-std::string run_of_final(const std::string& folder) {
-  const fs::path path = fs::absolute(folder).lexically_normal();
-  const fs::path plain = path.has_filename() ? path : path.parent_path();
-  std::error_code unknown;
-  const bool is_run = fs::exists(plain / "resolved.json", unknown);
-  return plain.filename() == "final" && !is_run ? plain.parent_path().string() : std::string();
-}
-
-void warn_of_left_state(const PreparedRun& run, const std::string& folder, Log& log) {
-  StateNames names;
-  for (const NamedStrategy* const named : keeping_state(run, names))
-    log.warning(concat(one_line(folder), " has no place for the state of ", named->id,
-                       ", by which the run computed: without it this is another model\n   the run's own: give ",
-                       one_line(run_of_final(folder))));
 }
 
 }  // namespace drivetrain

@@ -28,10 +28,4 @@ DRIVETRAIN_INTERNAL ModelSource source_with_strategies(const ModelSource& source
 // what the model computes depends on it.
 DRIVETRAIN_INTERNAL void load_strategy_state(Run& run, const std::string& folder);
 
-// The run folder whose final/ this is by name, which need not be there; empty: it is none.
-DRIVETRAIN_INTERNAL std::string run_of_final(const std::string& folder);
-
-// Of the final weights alone. `run`: planned with the acting strategies of the run that wrote them.
-DRIVETRAIN_INTERNAL void warn_of_left_state(const PreparedRun& run, const std::string& folder, Log& log);
-
 }  // namespace drivetrain

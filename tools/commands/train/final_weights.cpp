@@ -13,6 +13,7 @@
 #include "train/export_extras.h"
 #include "train/exported_weights.h"
 #include "train/gather.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -80,6 +81,7 @@ void write_final(const Run& run, const Value& config, int64_t step, bool alone) 
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
   const auto whole = [&](const std::string& name) { return gather.whole(name); };
   std::vector<ExportedWeights> sets = exported_weights(run, whole);
+  if (sets.front().is_model() && !alone) name_left_state(sets.front(), run);
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const ExportedWeights& set : sets)
       for (const WeightRule& rule : set.rules.rules) set.fetch(rule.param);

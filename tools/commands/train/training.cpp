@@ -10,6 +10,7 @@
 #include "train/base_weights.h"
 #include "train/final_weights.h"
 #include "train/run_reports.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -59,6 +60,7 @@ TrainerParts Training::parts() {
   flight_.uses(run_.plugins.communicator.get());
   build_run(run_);
   check_bases(run_, "");
+  if (env_.rank == 0) warn_of_left_state(run_.weights_from, *run_.log);
   check_something_is_trained(run_);
   if (run_.plan.settings.save_final && beginning_.tag().empty()) check_final(run_);
   TrainerParts parts = trainer_parts(run_);
