@@ -79,7 +79,9 @@ void count_parameters(PreparedRun& run, const std::vector<UnitPtr>& chain) {
           const int64_t held = param->layout.local_numel(*run.mesh);
           piece.parameters += held, piece.trained += param->trainable ? held : 0;
         }
+  run.plan.model.parameters = 0;  // its facts were told before it was built: adapters of fused layers are a guess there
   for (const ParamPtr& param : run.model_params) {
+    run.plan.model.parameters += param->layout.global_numel();
     const std::set<int64_t>& users = stages[param.get()];
     param->tied_over_stages = users.size() > 1;
     if (param->tied_over_stages) run.plan.tied_stages[param->name] = {users.begin(), users.end()};
@@ -131,7 +133,6 @@ void count_fullest_rank(RunPlan& plan) {
   };
   int64_t slots = 1;
   for (const int64_t of_stage : plan.schedule.slots) slots = std::max(slots, of_stage);
-  const int64_t chunks = plan.schedule.chunks;
   const auto share = [&](int64_t elements) {
     return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
   };
@@ -144,7 +145,7 @@ void count_fullest_rank(RunPlan& plan) {
     for (const RowRange& range : plan.positions.activations) positions += range.count;
     plan.run.rank_positions = positions;
   }
-  plan.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
+  plan.run.micro_batches_in_flight = (slots + plan.schedule.chunks - 1) / plan.schedule.chunks;
 }
 
 // Every strategy finds the factory of the one before as others may not go around it. Returns the outermost.

@@ -67,10 +67,9 @@ StateBytes state_bytes_of(const PreparedRun& run, double& whole) {
 double mean_state(const PreparedRun& run, const UnitList& units, const StateBytes& bytes) {
   double sum = 0, elements = 0;
   for (const ParamPtr& param : units.all()) {
-    const auto found = bytes.find(param.get());
-    if (found == bytes.end()) continue;
+    if (!bytes.contains(param.get())) continue;
     const auto numel = static_cast<double>(param->layout.local_numel(*run.mesh));
-    sum += found->second * numel, elements += numel;
+    sum += bytes.at(param.get()) * numel, elements += numel;
   }
   return elements > 0 ? sum / elements : 0;
 }

@@ -180,6 +180,22 @@ TEST_F(PlanCommand, rounds_of_matrices_take_the_memory_that_is_planned) {
   }
 }
 
+// Phi-3 fuses q, k and v, and the halves of the MLP: an adapter for each, which nobody knows before the model is built.
+TEST_F(PlanCommand, parameters_are_those_that_are_built) {
+  const std::string phi =
+      tiny_with("\"num_layers\": 1,", "\"family\": \"phi3\", \"ffn_hidden_size\": 32, \"num_layers\": 2,");
+  const auto parameters = [&](const std::string& more) {
+    const Value plan = json_of(concat("plan ", phi, " --hardware ", path("slow.json"), " --json ", more));
+    const double told = plan.find("model")->find("parameters")->as_double();
+    double built = 0;
+    for (const Value& piece : plan.find("placement")->items()) built += piece.find("parameters")->as_double();
+    EXPECT_EQ(told, built) << more;
+    return told;
+  };
+  const double adapters = parameters("--set lora.r=4 --set lora.targets=all-linear") - parameters("");
+  EXPECT_EQ(adapters, 2 * 4 * ((48 + 16) + (16 + 16) + (64 + 16) + (16 + 32)));
+}
+
 TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
   const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
   const auto expect_told = [](const std::string& text) {
