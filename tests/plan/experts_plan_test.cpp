@@ -80,8 +80,8 @@ TEST_F(ExpertsPlan, split_experts_take_less_memory_and_send_rows_of_their_tokens
   const double each = 3 * 1024 * 2048, hidden = 1024;
   EXPECT_NEAR(number(plan, {"memory", "parameters", "bytes"}) - number(split, {"memory", "parameters", "bytes"}),
               2 * 4 * 7 * each, 0.01 * 2 * 4 * 7 * each);
-  // Of a micro-batch, one accumulated on each rank; with 2 choices and their weights. A rank has one expert.
-  const double rows = 8 * 2048 * 2, bytes = 4 * rows * 7 / 8 * (4 * hidden * 2 + 2 * (8 + 2 * 4));
+  // Of a micro-batch, one accumulated on each rank; with 2 choices of 4 bytes and their weights. A rank has one expert.
+  const double rows = 8 * 2048 * 2, bytes = 4 * rows * 7 / 8 * (4 * hidden * 2 + 2 * (4 + 2 * 4));
   EXPECT_NEAR(number(split, {"traffic", "bytes_by_axis", "ep"}), bytes, 1);
   EXPECT_EQ(plan.find("traffic")->find("bytes_by_axis")->find("ep"), nullptr);
   EXPECT_EQ(planned_s(plan, "ep: "), 0);
