@@ -8,6 +8,7 @@
 
 #include "base/value_error.h"
 #include "config/auto_switches.h"
+#include "plan/plugin_maker.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 
@@ -33,7 +34,9 @@ void ConfigFacts::ask(const char* kind) const {
     problems.throw_if_any();
     SilentLog log;
     const auto store = make_local_store();
-    const Services services{log, *store, 0, 1, 0, 1, at::Device(at::kCPU), 0, {}, nullptr};
+    Services services{log, *store, 0, 1, 0, 1, at::Device(at::kCPU), 0, {}, nullptr};
+    const auto maker = make_plugin_maker(registry_, services);
+    services.plugins = maker.get();
     const auto plugin = registry_.create_plugin(selection.kind, selection.name, options.get(), services);
     const std::string id = concat(kind, "/", selection.name);
     if (const auto model = std::dynamic_pointer_cast<Model>(plugin))

@@ -70,7 +70,7 @@ std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_
   for (const auto& [name, value] : mine) {
     std::memcpy(at, name.data(), name.size());
     at[kCount] = value.count, at += kRecord;
-    sums.push_back(value.sum);
+    sums.push_back(value.sum.to(device));
   }
   const at::Tensor own = known.to(device);
   if (!sums.empty()) own.select(1, kSum).narrow(0, 0, static_cast<int64_t>(sums.size())).copy_(at::stack(sums));

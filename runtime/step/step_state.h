@@ -81,6 +81,7 @@ class StepState final : public StepContext {
     if (mode_ != Mode::train) return;
     const at::Tensor value = scalar.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
     NamedSum& all = metrics_[name];
+    if (replayed_) all = {};  // a hook on the host, which reports anew
     all.sum = all.sum.defined() ? all.sum.add(value) : value, ++all.count;
   }
 
@@ -90,7 +91,7 @@ class StepState final : public StepContext {
   void use_cache(KeyValueCache* cache) { cache_ = cache; }
   // `replayed`: the device repeats recorded work, which writes the same figures again; nobody calls metric().
   void begin(int64_t step, Mode mode, std::vector<Visit> visits, bool replayed = false) {
-    step_ = step, mode_ = mode, visits_ = std::move(visits), at_ = 0;
+    step_ = step, mode_ = mode, visits_ = std::move(visits), at_ = 0, replayed_ = replayed;
     batches_.clear();
     if (mode == Mode::train && !replayed) metrics_.clear();
   }
@@ -122,7 +123,7 @@ class StepState final : public StepContext {
   NamedSums metrics_;
   KeyValueCache* cache_ = nullptr;
   LossTerms terms_;
-  bool counts_terms_ = true;
+  bool counts_terms_ = true, replayed_ = false;
 };
 
 }  // namespace drivetrain

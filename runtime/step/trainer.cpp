@@ -180,10 +180,10 @@ void Trainer::take_all_batches() {
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(batches_, micro); };
   const at::Tensor loss = executor_.run(load);
-  named_ = state_.loss_terms().sums();  // a replay writes the same tensors again
-  named_.insert(state_.metrics().begin(), state_.metrics().end());
   now_doing(FlightDoing::reduce);
   finish_.sum_gradients(loss, state_);
+  named_ = state_.loss_terms().sums();  // a replay writes the same tensors again
+  named_.insert(state_.metrics().begin(), state_.metrics().end());
 }
 
 StepResult Trainer::train_step(int64_t step) {

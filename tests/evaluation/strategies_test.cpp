@@ -121,6 +121,16 @@ TEST_F(RunsWithStrategies, merged_weights_get_no_adapter_once_more_and_need_no_b
   }
 }
 
+// The plan of the run wants the folder that it began from: the way around it is named.
+TEST_F(RunsWithStrategies, merged_weights_of_a_run_whose_first_adapter_has_gone_are_read_alone) {
+  const RunResult first = lora_run("");
+  const RunResult next = run("next", R"({"from": ")" + folder.path("base") + "/final\"}",
+                             R"("lora": {"from": ")" + first.folder + R"(/final", "save": "merged"})");
+  std::filesystem::remove_all(first.folder);
+  expect_refused(next.folder, {"adapter_config.json", "give " + next.folder + "/final for the weights alone"});
+  EXPECT_NEAR(loss_of(next.folder + "/final", next.folder, "text"), trained_loss(next, "text"), 4e-6);
+}
+
 TEST_F(RunsWithStrategies, an_adapter_of_a_model_that_nothing_holds_is_refused) {
   const RunResult made = run("seed", R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
       "vocab_size": 257, "max_position_embeddings": 64})",

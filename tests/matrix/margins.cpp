@@ -37,11 +37,9 @@ class WatchedRouter : public Router {
     const at::Tensor gap_T = sorted.select(1, spec_.chosen - 1) - sorted.select(1, spec_.chosen);
     at::Tensor counts_E = at::zeros({spec_.experts}, at::kLong);
     counts_E.index_add_(0, routing.experts_TK.reshape({-1}), at::ones_like(routing.experts_TK.reshape({-1})));
-    // A step's last figure of a name is the one that is reported.
-    if (std::exchange(step_, ctx.step()) != ctx.step()) close_ = 0, without_ = 0;
-    close_ += gap_T.lt(margin_).sum().item<double>(), without_ += counts_E.eq(0).sum().item<double>();
-    ctx.metric(spec_.name + ".close", at::scalar_tensor(close_));
-    ctx.metric(spec_.name + ".without", at::scalar_tensor(without_));
+    // Of each micro-batch: the figures of a step are their means.
+    ctx.metric(spec_.name + ".close", gap_T.lt(margin_).sum());
+    ctx.metric(spec_.name + ".without", counts_E.eq(0).sum());
     return routing;
   }
 
@@ -49,8 +47,6 @@ class WatchedRouter : public Router {
   const std::shared_ptr<Router> inner_;
   const RouterSpec spec_;
   const double margin_;
-  int64_t step_ = 0;
-  double close_ = 0, without_ = 0;
 };
 
 class WatchedLayers : public DecoratedLayers {

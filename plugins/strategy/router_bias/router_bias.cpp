@@ -101,7 +101,8 @@ class RouterBiases : public Strategy {
     if (!ctx.run().training)
       return ctx.no_effect("update_rate", "biases move in training, and only checkpoints of a run have them");
     const double elements = static_cast<double>(m.experts) * static_cast<double>(m.layers);
-    ctx.memory(MemoryClass::buffers, "biases and counts of the experts", 12 * elements);
+    ctx.memory(MemoryClass::optimizer, "biases of the experts", 4 * elements);
+    ctx.memory(MemoryClass::buffers, "counts of the experts", 8 * elements);
     const auto is_forced = [](const Balanced& router) { return router.forced; };
     if (std::any_of(routers_->begin(), routers_->end(), is_forced))
       ctx.no_effect("update_rate", "the model's router_forced_balance chooses experts in turn");

@@ -207,7 +207,8 @@ TEST(RouterBias, refuses_what_it_cannot_do) {
   ModelFacts mixture;
   mixture.mixture = {kExperts, kChosen, 3, 1000};
   EXPECT_TRUE(planned(mixture).refusals().empty());
-  EXPECT_EQ(planned(mixture).memories().at(0).bytes, 3 * kExperts * (4 + 8));
+  EXPECT_EQ(planned(mixture).memories().at(0).bytes, 3 * kExperts * 4);  // biases, which checkpoints have
+  EXPECT_EQ(planned(mixture).memories().at(1).bytes, 3 * kExperts * 8);  // counts
   EXPECT_TRUE(planned(mixture).no_effects().empty());
   EXPECT_NE(planned(mixture, false).no_effects().at(0).text.find("only checkpoints"), std::string::npos);
   RouterSpec forced = spec_of("block.2.mlp.router");

@@ -226,7 +226,6 @@ class PlainRouter : public Router {
     const at::NoGradGuard no_grad;
     const at::Tensor load = counts.to(at::kDouble), p = shares.detach();
     ctx.metric(spec_.name + ".load", load.max() / load.mean());
-    ctx.metric(spec_.name + ".dropped", 1 - load.sum() / static_cast<double>(shares.size(0) * spec_.chosen));
     ctx.metric(spec_.name + ".entropy", -at::xlogy(p, p).sum(1).mean());
   }
 

@@ -141,7 +141,9 @@ int generate_command(const cli::Arguments& arguments) {
   const InferenceSettings on{arguments.text("--device"), arguments.text("--dtype"), arguments.text("--attention", "")};
   if (!arguments.has("--plan")) open(on.device);
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
-  const auto log = make_console_log(console_settings(0));
+  LogSettings settings = console_settings(0);
+  settings.out = settings.err;  // stdout is for texts
+  const auto log = make_console_log(settings);
   PreparedInference prepared = prepare_inference(folder, arguments.whole("--seed"), registry, log, on);
   const std::shared_ptr<Model> shape = prepared.run->plugins.model;
   const auto store = make_local_store();

@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "generate/model_source.h"
@@ -86,9 +87,9 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
     try {
       return acting_strategies(recorded, *wanted.plan(source.section, recorded, quiet), registry, source);
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::plugin) throw;
-      throw fail(e.code(), e.what(), "\n   the run had these strategies, without which its model may be another: ",
-                 "--plugin-path FOLDER for those of your own");
+      throw fail(e.code(), e.what(), "\n   the run had these strategies, without which its model may be another",
+                 e.code() == ErrorCode::plugin ? ": --plugin-path FOLDER for those of your own; " : "; ", "give ",
+                 (std::filesystem::path(folder) / "final").string(), " for the weights alone");
     }
   };
   Value strategies = recorded_strategies(folder);

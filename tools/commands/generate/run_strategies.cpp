@@ -70,15 +70,21 @@ struct FoundCheckpoint {
   std::string instead;                      // what there is
 };
 
-// The newest checkpoint, if the final weights, where there are some, are of its step.
-FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder) {
+// The newest checkpoint, if the final weights, where there are some, are of its step. `any`: an older one of their
+// step will do, too.
+FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder, bool any = false) {
   OpenedFolder opened;
-  try {
-    opened = run.folders->open(folder);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::config) throw;
-    return {nullptr, "the run has no checkpoint"};
-  }
+  const auto open = [&](const std::string& tag) {
+    try {
+      opened = run.folders->open(folder, tag);
+      return true;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::config) throw;
+      return false;
+    }
+  };
+  const bool older = any && final_step(folder) >= 0 && open(tag_of_step(final_step(folder)));
+  if (!older && !open("")) return {nullptr, "the run has no checkpoint"};
   if (opened.naming != kNativeNaming) return {nullptr, "the run has no checkpoint"};
   const int64_t wanted = final_step(folder);
   const Value* const counters = opened.state->facts().find("counters");
@@ -149,7 +155,7 @@ void load_strategy_state(Run& run, const std::string& folder) {
   std::vector<std::string> names;
   const std::vector<const NamedStrategy*> keeping = keeping_state(run, names);
   if (keeping.empty()) return;
-  const FoundCheckpoint found = checkpoint_of(run, folder);
+  const FoundCheckpoint found = checkpoint_of(run, folder, true);
   if (!found.state)
     throw fail(ErrorCode::config, one_line(folder), ": what the model of this run computes depends on the state of ",
                keeping.front()->id, " (", some_names(names), "), which only checkpoints hold; ", found.instead,

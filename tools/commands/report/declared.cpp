@@ -7,6 +7,7 @@
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "plan/plugin_maker.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 
@@ -40,7 +41,9 @@ std::vector<Declared::Line> abilities_of(const Attention& attention) {
 void ask(const Registry& registry, const Found& found, Declared& declared) {
   NoLog log;
   const auto store = make_local_store();
-  const Services services{log, *store};
+  Services services{log, *store};
+  const auto maker = make_plugin_maker(registry, services);
+  services.plugins = maker.get();
   const std::string id = found.entry.id();
   const auto plugin = registry.create_plugin(found.entry.kind, found.entry.name, nullptr, services);
   if (const auto attention = std::dynamic_pointer_cast<Attention>(plugin))

@@ -33,8 +33,8 @@ void check_base(Run& run, const std::string& owner, const HfFolder& added) {
   throw fail(ErrorCode::config, owner, ": ", added.path(), " was trained with the weights of ", said[kFolder],
              " (digest ", said[kDigest], "), and the model's are from ", run.weights_from, " (digest ",
              run.frozen_base.digest,
-             "): it is an adapter of another base\n   give the base that it was trained with "
-             "(model.params.from), or leave the adapter out to begin a new one");
+             "): it is an adapter of another base; names and types of tensors count, too\n   give the base that it was "
+             "trained with (model.params.from), or leave the adapter out to begin a new one");
 }
 
 }  // namespace

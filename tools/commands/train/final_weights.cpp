@@ -74,6 +74,18 @@ void check_final(const Run& run) {
   check_place(run, bytes);
 }
 
+// Weights are worth more than what is said of them: a base folder that has gone meanwhile, or a strategy that cannot be
+// asked, costs no more than a line.
+static void add_metadata(std::vector<ExportedWeights>& sets, const Run& run) {
+  try {
+    if (sets.front().is_model()) name_left_state(sets.front(), run);
+    if (std::any_of(sets.begin(), sets.end(), [](const auto& set) { return !set.is_model(); }))
+      name_base(sets, base_of(run));
+  } catch (const std::exception& e) {
+    run.log->warning(concat("the final weights do not say all of where they are from: ", e.what()));
+  }
+}
+
 void write_final(const Run& run, const Value& config, int64_t step, bool alone) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (alone && run.services->rank != 0) return;
@@ -81,19 +93,17 @@ void write_final(const Run& run, const Value& config, int64_t step, bool alone) 
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
   const auto whole = [&](const std::string& name) { return gather.whole(name); };
   std::vector<ExportedWeights> sets = exported_weights(run, whole);
-  if (sets.front().is_model() && !alone) name_left_state(sets.front(), run);
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const ExportedWeights& set : sets)
       for (const WeightRule& rule : set.rules.rules) set.fetch(rule.param);
     return;
   }
+  add_metadata(sets, run);
   keep_earlier(run);
   int number = 1;
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
   if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
-  const bool adds = std::any_of(sets.begin(), sets.end(), [](const auto& set) { return !set.is_model(); });
-  if (adds) name_base(sets, base_of(run));
   if (sets.front().is_model()) add_extras(sets.front(), run, config);
   try {
     save_weights(folder, sets, gather.shapes(), step);

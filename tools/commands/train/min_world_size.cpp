@@ -1,5 +1,6 @@
 #include "train/min_world_size.h"
 
+#include "plan/plugin_maker.h"
 #include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
@@ -34,8 +35,10 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
 
 int64_t min_world_size(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
                        const RankSetup& setup) {
-  const Services services{
-      *setup.log, *setup.store, 0, 1, 0, 1, at::Device(at::kCPU), static_cast<uint64_t>(settings.seed), {}, nullptr};
+  Services services{*setup.log, *setup.store, 0, 1, 0, 1, at::Device(at::kCPU), static_cast<uint64_t>(settings.seed),
+                    {},         nullptr};
+  const auto maker = make_plugin_maker(registry, services);
+  services.plugins = maker.get();
   try {
     const int64_t ranks = claimed_ranks(settings, chosen, registry, services);
     return ranks <= kMostRanks ? ranks : 1;

@@ -237,7 +237,9 @@ double flops_of(const UpdateWork& update) {
 void add_update_products(StepWork& work, const RunPlan& plan) {
   const UpdateWork* most = nullptr;
   for (const StageMemory& stage : plan.stage_memories)
-    if (!most || flops_of(stage.update) > flops_of(*most)) most = &stage.update;
+    if (!most ||
+        std::pair(flops_of(stage.update), stage.update.passed_bytes) > std::pair(flops_of(*most), most->passed_bytes))
+      most = &stage.update;
   if (!most) return;
   for (const UpdateWork::Product& p : most->products)
     work.update_products.push_back({"optimizer", p.rows, p.out, p.in, p.count, p.dtype});
