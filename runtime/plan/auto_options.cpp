@@ -8,21 +8,12 @@
 
 #include "base/value_error.h"
 #include "config/auto_switches.h"
+#include "log/log_console.h"
 #include "plan/plugin_maker.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
-namespace {
-
-// What these plugins say while they are asked, they say again when the run is planned.
-class SilentLog final : public Log {
- public:
-  void write(LogLevel, const std::string&) override {}
-  void progress(const std::string&) override {}
-};
-
-}  // namespace
 
 void ConfigFacts::ask(const char* kind) const {
   for (const Selection& selection : selections_) {
@@ -32,9 +23,10 @@ void ConfigFacts::ask(const char* kind) const {
     const Value params = with_auto_values(table, selection.params, selection.path, *this, problems);
     const auto options = table.parse(params, concat(kind, "/", selection.name), selection.path, problems);
     problems.throw_if_any();
-    SilentLog log;
+    // What these plugins say while they are asked, they say again when the run is planned.
+    const auto log = make_console_log({.level = LogLevel::error});
     const auto store = make_local_store();
-    Services services{log, *store, 0, 1, 0, 1, at::Device(at::kCPU), 0, {}, nullptr};
+    Services services{*log, *store, 0, 1, 0, 1, at::Device(at::kCPU), 0, {}, nullptr};
     const auto maker = make_plugin_maker(registry_, services);
     services.plugins = maker.get();
     const auto plugin = registry_.create_plugin(selection.kind, selection.name, options.get(), services);

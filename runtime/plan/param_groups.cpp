@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -36,24 +37,28 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
-// A pattern and a name without numbers look alike; a wildcard may stand for what is in front of any dot of the name.
-// Names that have all of the pattern come first, then those that are typed most alike.
+// Names that have all of the pattern but its outer wildcards come first, then those of which some parts in a row are
+// typed most alike.
 std::string nearest_names(const std::string& pattern, const Params& params) {
-  constexpr size_t kMost = 3;
   std::string piece = lower_case(pattern);
   while (piece.ends_with('*') || piece.ends_with('.')) piece.pop_back();
   piece.erase(0, std::min(piece.find_first_not_of("*."), piece.size()));
   std::set<std::pair<double, std::string>> costs;
   for (const ParamPtr& param : params) {
     const std::string name = without_numbers(param->name);
-    double least = 1 + typing_cost(piece, name);
-    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
-      least = std::min(least, 1 + typing_cost(piece, name.substr(dot + 1)));
-    costs.emplace(!piece.empty() && lower_case(name).find(piece) != std::string::npos ? 0 : least, name);
+    double least = !piece.empty() && lower_case(name).find(piece) != std::string::npos ? 0 : HUGE_VAL;
+    for (size_t begin = 0; begin != std::string::npos && least > 0; begin = name.find('.', begin)) {
+      begin += begin > 0;
+      for (size_t end = begin; end != std::string::npos;) {
+        end = name.find('.', end + 1);
+        least = std::min(least, 1 + typing_cost(piece, name.substr(begin, end - begin)));
+      }
+    }
+    costs.emplace(least, name);
   }
   std::vector<std::string> nearest;
   for (const auto& [cost, name] : costs)
-    if (nearest.size() < kMost) nearest.push_back(name);
+    if (nearest.size() < 3) nearest.push_back(name);
   return join(nearest);
 }
 

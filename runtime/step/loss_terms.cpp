@@ -86,8 +86,10 @@ std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_
   std::map<std::string, SumOverRanks> result;
   const double* record = host.const_data_ptr<double>();
   for (int64_t i = 0; i < world->size() * most; ++i, record += kRecord)
-    if (const auto* name = reinterpret_cast<const char*>(record); *name != '\0')
-      result[name].sum += record[kSum], result[name].count += record[kCount];
+    if (const auto* name = reinterpret_cast<const char*>(record); *name != '\0') {
+      SumOverRanks& one = result[name];
+      one.sum += record[kSum], one.count += record[kCount];
+    }
   return result;
 }
 

@@ -140,6 +140,12 @@ TEST(ExpertRuns, owners_of_the_experts_and_of_the_state_give_the_same_bits) {
   }
 }
 
+TEST(ExpertRuns, owners_of_the_experts_give_the_same_bits_on_eight_ranks) {
+  if (!kernels::multiplies_groups()) return;
+  const Trained one = train_mixture(split(1, kDdp), 8, kManyChoices);
+  for (const int64_t ep : {2, 8}) expect_same_bits(train_mixture(split(ep, kDdp), 8, kManyChoices), one);
+}
+
 // They sum every micro-batch over ranks before the next.
 TEST(ExpertRuns, owners_of_the_experts_give_the_same_bits_where_micro_batches_are_reduced) {
   if (!kernels::multiplies_groups()) return;

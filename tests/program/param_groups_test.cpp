@@ -27,6 +27,8 @@ TEST_F(ParamGroupsOfConfig, that_name_nothing_or_say_nothing_are_refused_with_ke
   write("tiny.json", kTiny);
   expect_check_refused(R"([{"params": "*qkv", "lr": 1}])",
                        {"--set #1", "\"*qkv\" matches no parameter", "block.*.attn.qkv.bias, block.*.attn.qkv.weight"});
+  expect_check_refused(R"([{"params": "embeding*", "lr": 1}])",
+                       {"\"embeding*\" matches no parameter", "nearest are embedding."});
   expect_check_refused(R"([{"roles": ["nrom"], "lr": 1}])",
                        {"param_groups[0].roles: there is no role \"nrom\"", "did you mean \"norm\"?"});
   expect_check_refused(R"([{"roles": "expert", "frozen": true}])",

@@ -106,6 +106,8 @@ TEST_F(State, figures_with_the_runtimes_names_or_of_several_elements_are_refused
   has(refusal("mine", at::full({2, 3}, 1.0)), "metric(\"mine\"): wanted one element, found a tensor of shape [2, 3]");
   has(refusal("mine", at::Tensor()), "found no tensor");
   has(refusal("", at::full({}, 1.0)), "a figure needs a name");
+  has(refusal(std::string(80, 'x'), at::full({}, 1.0)), "a name of 1 to 79 characters");
+  EXPECT_EQ(refusal(std::string(79, 'x'), at::full({}, 1.0)), "");
   EXPECT_EQ(refusal("mine", at::full({1}, 1.0)), "");
 }
 

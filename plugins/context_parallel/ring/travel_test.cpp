@@ -12,6 +12,7 @@
 #include <drivetrain/plan_record.h>
 
 #include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/passing_group.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 
@@ -27,31 +28,13 @@ using ring::Block;
 using ring::RingShape;
 
 // Another group, which counts what this rank sends.
-struct CountingGroup : Group {
-  explicit CountingGroup(GroupPtr in) : inner(std::move(in)) {}
-  int64_t rank() const override { return inner->rank(); }
-  const std::vector<int64_t>& ranks() const override { return inner->ranks(); }
-  const std::string& label() const override { return inner->label(); }
-  at::Tensor allocate(int64_t numel, at::ScalarType type) override { return inner->allocate(numel, type); }
-  WorkPtr all_reduce(at::Tensor t) override { return inner->all_reduce(t); }
-  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return inner->all_gather(out, in); }
-  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return inner->reduce_scatter(out, in); }
-  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override { return inner->all_to_all(out, in); }
-  WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
-                     const std::vector<int64_t>& sent) override {
-    return inner->all_to_all(out, in, received, sent);
-  }
-  WorkPtr broadcast(at::Tensor t, int64_t root) override { return inner->broadcast(t, root); }
+struct CountingGroup : PassingGroup {
+  using PassingGroup::PassingGroup;
   WorkPtr send(at::Tensor t, int64_t to) override {
     ++messages, bytes += static_cast<double>(t.nbytes());
-    return inner->send(t, to);
+    return PassingGroup::send(t, to);
   }
-  WorkPtr recv(at::Tensor t, int64_t from) override { return inner->recv(t, from); }
-  void batch_begin() override { inner->batch_begin(); }
-  void batch_end() override { inner->batch_end(); }
-  void barrier() override { inner->barrier(); }
 
-  const GroupPtr inner;
   int64_t messages = 0;
   double bytes = 0;
 };

@@ -12,6 +12,7 @@
 #include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
+#include <drivetrain/testkit/kit/passing_group.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 
@@ -23,23 +24,16 @@ namespace {
 
 // Another's group, which counts what goes to other ranks, of rows apart from counts of rows, and knows for how many
 // calls of rows nobody has waited.
-class CountingGroup final : public Group {
+class CountingGroup final : public PassingGroup {
  public:
-  explicit CountingGroup(GroupPtr inner) : inner_(std::move(inner)) {}
+  using PassingGroup::PassingGroup;
   double row_bytes = 0, count_bytes = 0;
   std::shared_ptr<int> under_way = std::make_shared<int>(0);
 
-  int64_t rank() const override { return inner_->rank(); }
-  const std::vector<int64_t>& ranks() const override { return inner_->ranks(); }
-  const std::string& label() const override { return inner_->label(); }
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return inner_->allocate(numel, dtype); }
-  WorkPtr all_reduce(at::Tensor t) override { return inner_->all_reduce(t); }
-  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return inner_->all_gather(out, in); }
-  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return inner_->reduce_scatter(out, in); }
   WorkPtr all_to_all(at::Tensor out, at::Tensor in) override {
     const auto size = static_cast<double>(ranks().size());
     count_bytes += static_cast<double>(in.nbytes()) * (size - 1) / size;
-    return inner_->all_to_all(out, in);
+    return PassingGroup::all_to_all(out, in);
   }
   WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
                      const std::vector<int64_t>& sent) override {
@@ -47,14 +41,8 @@ class CountingGroup final : public Group {
       if (static_cast<int64_t>(to) != rank())
         row_bytes += static_cast<double>(sent[to]) * static_cast<double>(in.element_size());
     ++*under_way;
-    return std::make_shared<Counted>(inner_->all_to_all(out, in, received, sent), under_way);
+    return std::make_shared<Counted>(PassingGroup::all_to_all(out, in, received, sent), under_way);
   }
-  WorkPtr broadcast(at::Tensor t, int64_t root) override { return inner_->broadcast(t, root); }
-  WorkPtr send(at::Tensor t, int64_t to) override { return inner_->send(t, to); }
-  WorkPtr recv(at::Tensor t, int64_t from) override { return inner_->recv(t, from); }
-  void batch_begin() override { inner_->batch_begin(); }
-  void batch_end() override { inner_->batch_end(); }
-  void barrier() override { inner_->barrier(); }
 
  private:
   class Counted final : public Work {
@@ -70,7 +58,6 @@ class CountingGroup final : public Group {
     const WorkPtr inner_;
     std::shared_ptr<int> open_;
   };
-  const GroupPtr inner_;
 };
 
 class Doubled final : public Experts {

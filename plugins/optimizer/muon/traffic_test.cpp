@@ -11,6 +11,7 @@
 #include <drivetrain/planned_update.h>
 #include <drivetrain/unit.h>
 
+#include <drivetrain/testkit/kit/passing_group.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 #include <drivetrain/testkit/optimizer/updates.h>
@@ -28,17 +29,10 @@ struct Counts {
 };
 
 // Another's group, which counts what goes to other ranks in parts of uneven sizes.
-class CountingGroup final : public Group {
+class CountingGroup final : public PassingGroup {
  public:
-  CountingGroup(GroupPtr inner, Counts& counts) : inner_(std::move(inner)), counts_(counts) {}
-  int64_t rank() const override { return inner_->rank(); }
-  const std::vector<int64_t>& ranks() const override { return inner_->ranks(); }
-  const std::string& label() const override { return inner_->label(); }
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return inner_->allocate(numel, dtype); }
-  WorkPtr all_reduce(at::Tensor t) override { return inner_->all_reduce(t); }
-  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return inner_->all_gather(out, in); }
-  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return inner_->reduce_scatter(out, in); }
-  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override { return inner_->all_to_all(out, in); }
+  CountingGroup(GroupPtr inner, Counts& counts) : PassingGroup(std::move(inner)), counts_(counts) {}
+  using PassingGroup::all_to_all;
   WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
                      const std::vector<int64_t>& sent) override {
     const std::lock_guard lock(counts_.mutex);
@@ -46,17 +40,10 @@ class CountingGroup final : public Group {
       if (static_cast<int64_t>(to) != rank())
         counts_.bytes[{ranks()[static_cast<size_t>(rank())], ranks()[to]}] +=
             static_cast<double>(sent[to]) * static_cast<double>(in.element_size());
-    return inner_->all_to_all(out, in, received, sent);
+    return PassingGroup::all_to_all(out, in, received, sent);
   }
-  WorkPtr broadcast(at::Tensor t, int64_t root) override { return inner_->broadcast(t, root); }
-  WorkPtr send(at::Tensor t, int64_t to) override { return inner_->send(t, to); }
-  WorkPtr recv(at::Tensor t, int64_t from) override { return inner_->recv(t, from); }
-  void batch_begin() override { inner_->batch_begin(); }
-  void batch_end() override { inner_->batch_end(); }
-  void barrier() override { inner_->barrier(); }
 
  private:
-  const GroupPtr inner_;
   Counts& counts_;
 };
 
