@@ -2,6 +2,7 @@
 #include <csignal>
 #include <sstream>
 
+#include <drivetrain/testkit/communicator/failures.h>
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
 #include "support/waiting.h"
@@ -19,6 +20,7 @@ void expect_death_is_named(const std::function<void()>& die) {
         const GroupPtr world = r.world();
         at::Tensor t = at::empty({100}, at::kFloat);
         for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
+        come_last(r, 1);
         if (r.rank() == 1) die();
         world->all_reduce(t)->wait();
       },

@@ -27,6 +27,7 @@ TEST(CommunicatorTcpFailures, a_killed_process_is_named) {
       const GroupPtr world = r.world();
       at::Tensor t = at::empty({200000}, at::kFloat);
       for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
+      come_last(r, 1);
       if (r.rank() == 1) {
         // Waits: the others are asleep in their call by then, mostly; either is right
         if (asleep) std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -34,6 +34,15 @@ inline void with_late_ranks(Rank& r, const std::vector<int64_t>& late, const std
   if (failure) std::rethrow_exception(failure);
 }
 
+// `last` goes on when all other ranks came here: what it does then finds no rank in an earlier call.
+inline void come_last(Rank& r, int64_t last) {
+  constexpr double kPatienceS = 100;
+  Store& store = r.services.store;
+  if (r.rank() != last) return store.set(concat("came/", r.rank()), "");
+  for (int64_t other = 0; other < r.size(); ++other)
+    if (other != last) store.get(concat("came/", other), kPatienceS);
+}
+
 inline void abort_ends_a_wait_everywhere() {
   const auto errors = run_ranks(3, [](Rank& r) {
     const GroupPtr world = r.world();
