@@ -121,11 +121,10 @@ TEST(CheckpointTools, the_last_colon_divides_unless_the_word_is_a_folder) {
 struct Averages : testing::Test {
   const TempFolder folder;
   State weights(int seed) const {
-    return {{"model/a", numbers({7, 5}, at::kFloat, seed)},
-            {"model/b", numbers({40}, at::kBFloat16, seed)},
-            {"model/c", numbers({3}, at::kLong, seed)},
-            {"model/none", at::empty({0, 4})},
-            {"optimizer/x/a", numbers({7, 5}, at::kFloat, seed)}};
+    return {
+        {"model/a", numbers({7, 5}, at::kFloat, seed)},       {"model/b", numbers({40}, at::kBFloat16, seed)},
+        {"model/c", numbers({3}, at::kLong, seed)},           {"model/none", at::empty({0, 4})},
+        {"optimizer/x/a", numbers({7, 5}, at::kFloat, seed)}, {"strategy/x/a.bias", numbers({7}, at::kFloat, seed)}};
   }
   void SetUp() override {
     const StoreObject made = make_store(built_plugins(), "", Value(), "");
@@ -157,7 +156,9 @@ TEST_F(Averages, are_means_in_float64_of_the_weights_alone) {
     EXPECT_TRUE(run.open(run.find(""))->verify().empty());
     EXPECT_EQ(outcome.averaged, 3U);
     EXPECT_EQ(outcome.taken, 1U);
-    EXPECT_EQ(outcome.left_out, 1U);
+    EXPECT_EQ(outcome.left_out, 2U);
+    EXPECT_EQ(outcome.strategies, std::vector<std::string>{"strategy/x"});
+    EXPECT_NE(outcome.text(output).find("warning: among them the state of strategy/x"), std::string::npos);
     EXPECT_EQ(run.tags()[0].step, 3);
   }
 }

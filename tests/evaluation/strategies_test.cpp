@@ -55,6 +55,11 @@ struct RunsWithStrategies : testing::Test {
     for (const char* name : {"same", "text"})
       EXPECT_NEAR(loss_of(run.folder, run.folder, name), trained_loss(run, name), 4e-6) << name;
   }
+  static std::string said_of(const std::string& from) {
+    testing::internal::CaptureStderr();
+    Inference(from, 1, built_plugins(), make_console_log({.level = LogLevel::warning}));
+    return testing::internal::GetCapturedStderr();
+  }
   static void remove_checkpoints(const RunResult& run) { std::filesystem::remove_all(run.folder + "/checkpoints"); }
   static void expect_refused(const std::string& from, const std::vector<std::string>& parts) {
     const std::string text = error_of([&] { Inference(from, 1, built_plugins(), quiet()); });
@@ -155,25 +160,51 @@ TEST_F(RunsWithStrategies, final_weights_without_the_biases_say_so_wherever_they
   const RunResult run = biased_run();
   std::filesystem::copy(run.folder + "/final", folder.path("copy"));
   for (const std::string& place : {run.folder + "/final", folder.path("copy")}) {
-    testing::internal::CaptureStderr();
-    Inference(place, 1, built_plugins(), make_console_log({.level = LogLevel::warning}));
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string said = said_of(place);
     for (const std::string& part : {place, std::string("strategy/router_bias"), std::string("another model")})
       EXPECT_NE(said.find(part), std::string::npos) << said;
   }
-  testing::internal::CaptureStderr();
-  Inference(run.folder, 1, built_plugins(), make_console_log({.level = LogLevel::warning}));
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(said_of(run.folder), "");
 }
 
 TEST_F(RunsWithStrategies, averages_of_weights_are_the_final_ones_as_before) {
-  const RunResult averaged =
-      run("averaged", R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 257,
+  const auto averaged = [&](const std::string& name, const std::string& more) {
+    return run(name, R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 257,
       "max_position_embeddings": 64})",
-          R"("ema": {"decay": 0.5})");
-  const double of_run = loss_of(averaged.folder, averaged.folder, "text");
-  EXPECT_EQ(of_run, loss_of(averaged.folder + "/final", averaged.folder, "text"));
-  EXPECT_GT(std::abs(of_run - trained_loss(averaged, "text")), 1e-5);
+               R"("ema": {"decay": 0.5})" + more);
+  };
+  const RunResult whole = averaged("averaged", "");
+  const double of_run = loss_of(whole.folder, whole.folder, "text");
+  EXPECT_EQ(of_run, loss_of(whole.folder + "/final", whole.folder, "text"));
+  EXPECT_GT(std::abs(of_run - trained_loss(whole, "text")), 1e-5);
+  EXPECT_EQ(said_of(whole.folder), "");
+
+  const RunResult open = averaged("open", R"(, "save_final": false)");
+  expect_figures_of_the_run(open);  // of the trained weights, which is said
+  const std::string said = said_of(open.folder);
+  for (const char* part : {"strategy/ema", "checkpoint of step 5", "no part in these weights", "save_final"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
+}
+
+TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_so) {
+  const RunResult run = run_with_sets(folder, "run", kAtEnd);
+  EXPECT_EQ(said_of(run.folder), "");
+  const RunResult longer =
+      run_with_sets(folder, "longer", concat(kAtEnd, R"(, "train_steps": 7, "save_final": false)"));
+  std::filesystem::copy(run.folder + "/final", longer.folder + "/final", std::filesystem::copy_options::recursive);
+  const std::string said = said_of(longer.folder);
+  for (const char* part : {"final weights, of step 5", "newest checkpoint is of step 7", "checkpoint convert"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
+}
+
+TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
+  const std::string elsewhere = R"("checkpoint_store": {"type": "sharded", "params": {"folder": "../elsewhere"}})";
+  const RunResult run = run_with_sets(
+      folder, "run",
+      concat(eval_section(folder, R"("interval": 0)"), ", ", kAtEnd, ", ", elsewhere, R"(, "save_final": false)"));
+  expect_figures_of_the_run(run);
+  std::filesystem::remove_all(folder.path("elsewhere"));
+  expect_refused(run.folder, {run.folder, "neither final weights nor a checkpoint"});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include <drivetrain/strategy.h>
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -109,6 +110,15 @@ std::vector<std::vector<StateSlice>> cut_into_parts(const std::vector<StoredTens
   return parts;
 }
 
+// "strategy/NAME" of every strategy that keeps something.
+std::vector<std::string> strategies_with_state(const Checkpoint& checkpoint) {
+  const std::string kind = concat(Strategy::kKind, "/");
+  std::set<std::string> ids;
+  for (const StoredTensor& tensor : checkpoint.tensors())
+    if (tensor.name.starts_with(kind)) ids.insert(tensor.name.substr(0, tensor.name.find('/', kind.size())));
+  return {ids.begin(), ids.end()};
+}
+
 class Averaging {
  public:
   Averaging(const std::vector<Source>& sources, const std::vector<StoredTensor>& weights, const std::atomic<int>& stop)
@@ -192,6 +202,7 @@ AverageOutcome average_checkpoints(const StoredRun& run, const Registry& registr
   for (const Source& source : sources) outcome.from.push_back(source.tag.tag);
   for (const StoredTensor& tensor : weights) ++(at::isFloatingType(tensor.dtype) ? outcome.averaged : outcome.taken);
   outcome.left_out = newest.checkpoint->tensors().size() - weights.size();
+  outcome.strategies = strategies_with_state(*newest.checkpoint);
   outcome.not_finite = averaging.not_finite();
   return outcome;
 }
@@ -201,6 +212,9 @@ std::string AverageOutcome::text(const std::string& output) const {
   if (taken > 0) text += concat("taken from ", from.back(), ": ", counted(taken, "tensor"), " of whole numbers\n");
   text += concat("left out: counters and ", counted(left_out, "tensor"),
                  " that only a run that goes on needs, such as the optimizer's; a run refuses to go on from it\n");
+  if (!strategies.empty())
+    text += concat("warning: among them the state of ", join(strategies), ": a model that computes by it, such as by ",
+                   "biases of routers, is another one without\n");
   if (not_finite > 0) text += concat("warning: ", not_finite, " elements are NaN or infinite\n");
   return concat(text, "saved as ", tag, " in ", one_line(output), "\n");
 }
@@ -209,7 +223,8 @@ Value AverageOutcome::value(const std::string& output) const {
   Value value = Value::object();
   value.set("output", output), value.set("tag", tag), value.set("from", strings_value(from));
   value.set("averaged_tensors", count_value(averaged)), value.set("taken_tensors", count_value(taken));
-  value.set("left_out_tensors", count_value(left_out)), value.set("not_finite", not_finite);
+  value.set("left_out_tensors", count_value(left_out)), value.set("left_out_strategies", strings_value(strategies));
+  value.set("not_finite", not_finite);
   return value;
 }
 

@@ -23,11 +23,12 @@ struct AverageRequest {
   uint64_t part_bytes = uint64_t{64} << 20;  // about as much of the result is in memory at once, and in one file
 };
 
-struct AverageOutcome {
+struct DRIVETRAIN_INTERNAL AverageOutcome {
   bool stopped = false;  // nothing was left then
   std::string tag;       // of the new checkpoint
   std::vector<std::string> from;
   size_t averaged = 0, taken = 0, left_out = 0;  // tensors
+  std::vector<std::string> strategies = {};      // ids of those whose state is among what is left out
   int64_t not_finite = 0;                        // elements of the result
 
   std::string text(const std::string& output) const;

@@ -99,6 +99,7 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
   }
   PreparedInference prepared{wanted.plan(source.section, strategies, std::move(log)), source.weights, source.strategies,
                              folder, strategies.is_null()};
+  say_which_weights(source, folder, strategies, *prepared.run);
   for (const ParamPtr& param : prepared.run->model_params) param->trainable = false;  // no masters, no gradients
   return prepared;
 }

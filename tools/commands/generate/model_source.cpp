@@ -22,7 +22,7 @@ std::string weights_folder(const std::string& folder) {
   return {};
 }
 
-// Of a run that has not written final weights.
+// Of a run that has not written final weights. Where its checkpoints are, its store knows.
 ModelSource newest_checkpoint(const std::string& folder, const Value& recorded) {
   std::error_code unknown;
   const fs::path checkpoints = fs::path(folder) / "checkpoints";
@@ -31,10 +31,10 @@ ModelSource newest_checkpoint(const std::string& folder, const Value& recorded) 
   const fs::path final = fs::path(folder) / "final";
   if (!recorded.is_null() && !fs::is_directory(checkpoints, unknown) && fs::is_directory(final, unknown))
     return {recorded, "", recorded};  // a strategy wrote its part alone
-  if (recorded.is_null() || !fs::is_directory(checkpoints, unknown))
+  if (recorded.is_null())
     throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
                "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
-  return {recorded, fs::absolute(checkpoints).string(), recorded};
+  return {recorded, fs::absolute(folder).string(), recorded};
 }
 
 bool is_installed(const Registry& registry, const std::string& model) {

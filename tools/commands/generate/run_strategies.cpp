@@ -65,6 +65,25 @@ int64_t final_step(const std::string& folder) {
   return fs::is_directory(final, unknown) ? step_of_hf_folder(final.string()) : -1;
 }
 
+// After which step it was saved; -1: it does not say.
+int64_t step_of(const Checkpoint& state) {
+  const Value* const counters = state.facts().find("counters");
+  const Value* const next = counters ? counters->find("trainer/next_step") : nullptr;
+  return next && next->is_int() ? next->as_int() - 1 : -1;
+}
+
+// A checkpoint of the run; null: it has none, or none of that tag.
+std::shared_ptr<const Checkpoint> own_checkpoint(const PreparedRun& run, const std::string& folder,
+                                                 const std::string& tag) {
+  try {
+    const OpenedFolder opened = run.folders->open(folder, tag);
+    return opened.naming == kNativeNaming ? opened.state : nullptr;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::config) throw;
+    return nullptr;
+  }
+}
+
 struct FoundCheckpoint {
   std::shared_ptr<const Checkpoint> state;  // null: there is none of the step
   std::string instead;                      // what there is
@@ -73,26 +92,15 @@ struct FoundCheckpoint {
 // The newest checkpoint, if the final weights, where there are some, are of its step. `any`: an older one of their
 // step will do, too.
 FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder, bool any = false) {
-  OpenedFolder opened;
-  const auto open = [&](const std::string& tag) {
-    try {
-      opened = run.folders->open(folder, tag);
-      return true;
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::config) throw;
-      return false;
-    }
-  };
-  const bool older = any && final_step(folder) >= 0 && open(tag_of_step(final_step(folder)));
-  if (!older && !open("")) return {nullptr, "the run has no checkpoint"};
-  if (opened.naming != kNativeNaming) return {nullptr, "the run has no checkpoint"};
   const int64_t wanted = final_step(folder);
-  const Value* const counters = opened.state->facts().find("counters");
-  const Value* const next = counters ? counters->find("trainer/next_step") : nullptr;
-  const int64_t found = next && next->is_int() ? next->as_int() - 1 : -1;
+  if (any && wanted >= 0)
+    if (auto older = own_checkpoint(run, folder, tag_of_step(wanted))) return {older, ""};
+  const auto newest = own_checkpoint(run, folder, "");
+  if (!newest) return {nullptr, "the run has no checkpoint"};
+  const int64_t found = step_of(*newest);
   if (wanted >= 0 && wanted != found)
     return {nullptr, concat("the newest checkpoint is of step ", found, ", and final/ of step ", wanted)};
-  return {opened.state, ""};
+  return {newest, ""};
 }
 
 // Whether final/ has a file with every parameter that strategies added.
@@ -105,6 +113,20 @@ bool final_has_added(const PreparedRun& run, const std::string& folder) {
     for (const WeightRule& rule : weights.rules.rules) missing.erase(rule.param);
   }
   return missing.empty();
+}
+
+// What strategies that are not in `acting` keep in a checkpoint: their ids.
+std::vector<std::string> left_out(const Checkpoint& state, const Value& recorded, const Value& acting) {
+  std::set<std::string> acts;
+  for (const Value& entry : acting.items()) acts.insert(id_of(entry));
+  std::vector<std::string> left;
+  for (const Value& entry : recorded.items()) {
+    const std::string id = id_of(entry);
+    const std::vector<StoredTensor> tensors = state.tensors();
+    const auto is_its_own = [&](const StoredTensor& tensor) { return tensor.name.starts_with(id + "/"); };
+    if (!acts.contains(id) && std::any_of(tensors.begin(), tensors.end(), is_its_own)) left.push_back(id);
+  }
+  return left;
 }
 
 }  // namespace
@@ -167,6 +189,31 @@ void load_strategy_state(Run& run, const std::string& folder) {
   load.throw_if_incomplete();
   for (const NamedStrategy* const named : keeping)
     run.log->info(concat(named->id, ": its state is that of the checkpoint"));
+}
+
+void say_which_weights(const ModelSource& used, const std::string& folder, const Value& acting,
+                       const PreparedRun& run) {
+  if (used.recorded.is_null()) return;
+  const auto newest = own_checkpoint(run, folder, "");
+  const bool is_final = used.is_export || used.weights.empty();
+  if (!newest && !is_final)
+    throw fail(ErrorCode::config, one_line(folder), " holds no model: the run has neither final weights nor a ",
+               "checkpoint. Give a run folder of a finished run or a Hugging Face folder");
+  if (!newest) return;
+  const int64_t final = final_step(folder), saved = step_of(*newest);
+  if (is_final) {
+    if (final >= 0 && saved > final)
+      run.log->warning(concat(
+          one_line(folder), ": these are its final weights, of step ", final, ", and its newest checkpoint is of step ",
+          saved, "\n   for that one's: drivetrain checkpoint convert ", one_line(folder), " FOLDER --to hf"));
+    return;
+  }
+  if (final < 0)
+    run.log->info(concat(one_line(folder), ": has no final weights; these are of its checkpoint of step ", saved));
+  for (const std::string& id : left_out(*newest, recorded_strategies(folder), acting))
+    run.log->warning(concat(one_line(folder), ": what ", id, " keeps in the checkpoint of step ", saved,
+                            " has no part in these weights, which are the trained ones; final weights may be made "
+                            "with it: end the run with \"save_final\""));
 }
 
 }  // namespace drivetrain

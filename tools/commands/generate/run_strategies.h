@@ -24,6 +24,11 @@ DRIVETRAIN_INTERNAL Value acting_strategies(const Value& recorded, const Prepare
 DRIVETRAIN_INTERNAL ModelSource source_with_strategies(const ModelSource& source, const std::string& folder,
                                                        const PreparedRun& run);
 
+// A line where a run has other weights than those of `used`: a newer checkpoint than final/, or none but a checkpoint,
+// of which strategies that are not in `acting` would have made the final ones. Error(config): it has none at all.
+DRIVETRAIN_INTERNAL void say_which_weights(const ModelSource& used, const std::string& folder, const Value& acting,
+                                           const PreparedRun& run);
+
 // What strategies keep beside parameters, from the same checkpoint. `run`: built. Error(config): there is none, and
 // what the model computes depends on it.
 DRIVETRAIN_INTERNAL void load_strategy_state(Run& run, const std::string& folder);
