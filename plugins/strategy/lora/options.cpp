@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <drivetrain/error.h>
@@ -10,23 +11,37 @@
 namespace drivetrain::lora {
 namespace {
 
+// With an alpha of 0 an adapter adds nothing, and never will: its gradients are 0, too.
+bool is_alpha(double alpha) { return std::isfinite(alpha) && alpha != 0; }
+
 void check_patterns(const Value& patterns, const char* key, bool whole) {
+  if (!patterns.is_object())
+    throw fail(ErrorCode::config, key, ": wanted an object of module names and numbers, found ", patterns.type_name());
   for (const auto& [name, value] : patterns.members()) {
     check_expression(name, key);
-    const double number = whole ? static_cast<double>(value.as_int()) : value.as_double();
-    if (!(whole ? number >= 1 : std::isfinite(number)))
+    if (!(whole ? value.is_int() && value.as_int() >= 1 : value.is_number() && is_alpha(value.as_double())))
       throw fail(ErrorCode::config, key, ": \"", name, "\" has ", value.to_json(), "; wanted ",
-                 whole ? "a rank of at least 1" : "a number");
+                 whole ? "a rank of at least 1" : "a number other than 0");
   }
+}
+
+bool are_all(const Value& list, bool (Value::*is_right)() const) {
+  return list.is_array() &&
+         std::all_of(list.items().begin(), list.items().end(), [&](const Value& item) { return (item.*is_right)(); });
 }
 
 void check_names(const Value& names, const char* key) {
   if (names.is_null()) return;
   if (names.is_string()) return check_expression(names.as_string(), key);
-  if (!names.is_array())
+  if (!are_all(names, &Value::is_string))
     throw fail(ErrorCode::config, key, ": wanted a list of module names or a regular expression, found ",
-               names.type_name());
-  for (const Value& name : names.items()) name.as_string();
+               names.to_json());
+}
+
+void check_layers(const Value& layers) {
+  if (!layers.is_null() && !layers.is_int() && !are_all(layers, &Value::is_int))
+    throw fail(ErrorCode::config, "layers_to_transform: wanted the number of a layer or a list of them, found ",
+               layers.to_json());
 }
 
 void check_init(const Value& init) {
@@ -53,11 +68,11 @@ void finish(Options& o) {
   set_default(o.init_lora_weights, Value(true));
   check_names(o.targets, kTargets), check_names(o.exclude_modules, "exclude_modules");
   check_patterns(o.rank_pattern, "rank_pattern", true), check_patterns(o.alpha_pattern, "alpha_pattern", false);
-  check_init(o.init_lora_weights);
-  if (o.layers_to_transform.is_array())
-    for (const Value& layer : o.layers_to_transform.items()) layer.as_int();
-  else if (!o.layers_to_transform.is_null())
-    o.layers_to_transform.as_int();
+  check_init(o.init_lora_weights), check_layers(o.layers_to_transform);
+  if (!is_alpha(*o.alpha))
+    throw fail(ErrorCode::config, "lora_alpha: is ", *o.alpha,
+               ", with which adapters add nothing and learn nothing; "
+               "wanted a number other than 0, such as the rank");
 }
 
 }  // namespace

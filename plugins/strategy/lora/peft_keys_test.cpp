@@ -111,6 +111,25 @@ TEST(PeftKeys, values_that_would_change_the_computation_are_refused_with_the_rea
   }
 }
 
+TEST(PeftKeys, values_of_another_type_and_alphas_of_0_are_refused_by_their_key) {
+  const Value text("x"), list(Value::Array{"x"}), zero(Value::Object{{"up_proj", 0}});
+  const std::pair<Value, const char*> cases[] = {
+      {with("layers_to_transform", list), "layers_to_transform: wanted the number of a layer or a list of them"},
+      {with("layers_to_transform", text), "layers_to_transform: wanted"},
+      {with("target_modules", Value(Value::Array{3})), "(targets): wanted a list of module names or a regular expr"},
+      {with("rank_pattern", Value(3)), "rank_pattern: wanted an object of module names and numbers, found integer"},
+      {with("rank_pattern", Value(Value::Object{{"up_proj", "b"}})),
+       R"(rank_pattern: "up_proj" has "b"; wanted a rank)"},
+      {with("rank_pattern", zero), "rank_pattern: \"up_proj\" has 0; wanted a rank of at least 1"},
+      {with("alpha_pattern", zero), "alpha_pattern: \"up_proj\" has 0; wanted a number other than 0"},
+      {with("lora_alpha", 0), "lora_alpha: is 0, with which adapters add nothing and learn nothing"},
+  };
+  for (const auto& [config, said] : cases) {
+    const std::string refused = error_of([&, &config = config] { Planned planned(config.to_json()); });
+    EXPECT_NE(refused.find(said), std::string::npos) << refused << "\nwanted: " << said;
+  }
+}
+
 TEST(PeftKeys, words_that_choose_nothing_are_refused) {
   const std::pair<Value, const char*> cases[] = {
       {with("target_modules", Value(Value::Array{"up_prj"})), "target_modules (targets): no module"},
