@@ -10,24 +10,16 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/digest.h"
 #include "state/hf_folder.h"
 
 namespace drivetrain {
 namespace {
 
 constexpr int64_t kTogether = int64_t{16} << 20;  // bytes that are hashed in one piece
-constexpr uint64_t kStart = 0xcbf29ce484222325u;
-
-// FNV-1a over words of eight bytes: any changed bit changes it. It finds mistakes, not forgery.
+// The number of bytes counts, too.
 uint64_t hashed(uint64_t digest, const void* data, size_t bytes) {
-  const auto* const at = static_cast<const char*>(data);
-  for (size_t i = 0; i < bytes; i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, at + i, std::min<size_t>(8, bytes - i));
-    digest = (digest ^ word) * 0x100000001b3u;
-    digest ^= digest >> 32;
-  }
-  return (digest ^ bytes) * 0x100000001b3u;
+  return (digest_of(data, bytes, digest) ^ bytes) * 0x100000001b3u;
 }
 
 struct Piece {
@@ -84,10 +76,10 @@ std::string digest_of_weights(const WeightSource& weights) {
     for (int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<size_t>(i)];
       const at::Tensor rows = weights.rows(*piece.name, piece.first, piece.rows);
-      digests[static_cast<size_t>(i)] = hashed(kStart, rows.const_data_ptr(), rows.nbytes());
+      digests[static_cast<size_t>(i)] = hashed(kDigestStart, rows.const_data_ptr(), rows.nbytes());
     }
   });
-  uint64_t all = hashed(kStart, digests.data(), digests.size() * sizeof(uint64_t));
+  uint64_t all = hashed(kDigestStart, digests.data(), digests.size() * sizeof(uint64_t));
   for (const std::string& name : names) {
     const std::string form = concat(name, " ", weights.dtype(name), " ", at::IntArrayRef(weights.shape(name)));
     all = hashed(all, form.data(), form.size());

@@ -21,24 +21,20 @@ struct RowCounts {
   int64_t documents = 0, padding = 0;  // as in Batch, of rows whose first column this rank has
 };
 
-// What every rank has to say alike. Ranks that do not would wait for each other in vain, or train other weights.
-struct AlikeWords {
+// What a rank tells all others: numbers of float64 alone.
+struct RankFigures {
+  double loss = 0, squares = 0;                      // the device's: what exchange() reads there
+  double tokens = 0, documents = 0, padding = 0;     // RowCounts
+  double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
+  double signal = 0;                                 // by which this rank was asked to stop; 0: it was not
+  double beside = 0;                                 // a Beside
+  double named = 0, names = 0;  // how many loss terms and figures its units reported, and a digest of their names
+  double seconds = 0;           // since the start
+  // What every rank has to say alike: ranks that do not would wait for each other in vain, or train other weights.
   double save_after = 0;     // the last step after which this rank found a save due; 0: none
   double save_policies = 0;  // a sum of powers of two: which of its policies said so
   double lr = 0, hyper = 0;  // of the last update: group 0's rate, and a digest of all numbers of all groups
-  bool operator==(const AlikeWords&) const = default;
-};
-
-// What the host of a rank knows before the exchange.
-struct HostFigures {
-  RowCounts rows;
-  double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
-  int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
-  Beside beside = Beside::nothing;
-  int64_t named = 0;      // how many loss terms and figures this rank's units reported
-  double seconds = 0;     // since the start
-  WorkSeconds work = {};  // its own in this step
-  AlikeWords alike = {};
+  WorkSeconds work = {};     // its own in this step
 };
 
 // Over all ranks.
@@ -51,8 +47,7 @@ struct SharedFigures {
   Beside beside = Beside::nothing;                   // last
   int64_t named = 0;                                 // largest
   double seconds = 0;                                // rank 0's
-  std::vector<WorkSeconds> work;                     // of every rank
-  std::vector<AlikeWords> alike;                     // of every rank
+  std::vector<RankFigures> ranks;                    // of every rank
 };
 
 class Figures {
@@ -72,11 +67,11 @@ class Figures {
   // How many ranks share the layers: each has the same loss.
   int64_t copies() const { return world_->size() / static_cast<int64_t>(sharers_.losses.size()); }
 
-  // Collective. Waits for the device.
-  SharedFigures exchange(const HostFigures& mine);
+  // `mine`: without what the device has. Collective. Waits for the device.
+  SharedFigures exchange(RankFigures mine);
 
  private:
-  std::vector<double> read(const HostFigures& mine);
+  std::vector<RankFigures> read(RankFigures mine);
 
   const GroupPtr world_;
   const Sharers sharers_;

@@ -1,13 +1,13 @@
 #include "step/finish.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/dtype_name.h>
 
+#include "base/digest.h"
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
 #include "step/figure_names.h"
@@ -22,9 +22,11 @@ double clip_factor(double norm, double limit) {
   return limit / (norm + 1e-6);
 }
 
-HostFigures host_figures(const FinishParts& parts, const RowCounts& rows, const RankWord& word) {
-  HostFigures mine;
-  mine.rows = rows, mine.signal = word.signal, mine.beside = word.beside, mine.work = word.work;
+RankFigures host_figures(const FinishParts& parts, const RowCounts& rows, const RankWord& word) {
+  RankFigures mine;
+  mine.tokens = static_cast<double>(rows.tokens), mine.documents = static_cast<double>(rows.documents);
+  mine.padding = static_cast<double>(rows.padding), mine.beside = static_cast<double>(word.beside);
+  mine.signal = word.signal, mine.work = word.work;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = parts.runtime) {
@@ -109,13 +111,6 @@ Hyper sound(const Hyper& h) {
              "; wanted finite numbers, and a rate of 0 or more");
 }
 
-// FNV-1a of the bits, as a whole number that a double holds.
-double digest_of(const double* numbers, size_t count) {
-  uint64_t digest = 0xcbf29ce484222325;
-  for (size_t i = 0; i < count; ++i) digest = (digest ^ std::bit_cast<uint64_t>(numbers[i])) * 0x100000001b3;
-  return static_cast<double>(digest >> 12);
-}
-
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
 
 }  // namespace
@@ -124,6 +119,7 @@ Finish::Finish(const FinishParts& parts)
     : parts_(parts),
       optimizer_(parts.optimizer_id, parts.optimizer, parts.param_groups),
       figures_(parts.mesh.world(), sharers_of(parts), parts.device, parts.runtime),
+      named_sums_(parts.mesh.world(), parts.device),
       sums_(parts.chunks, parts.mesh, tied_groups(parts)),
       norm_(parts.chunks, parts.model_params, parts.mesh, parts.device, counted_elsewhere(parts)),
       scalars_(optimizer_.rows(), parts.device, parts.runtime),
@@ -153,16 +149,15 @@ void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
 }
 
 StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const NamedSums& named) {
-  HostFigures mine = host_figures(parts_, rows, word);
+  RankFigures mine = host_figures(parts_, rows, word);
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
-  mine.named = static_cast<int64_t>(named.size());
-  mine.alike = rates_;
-  mine.alike.save_after = static_cast<double>(word.save.step);
-  mine.alike.save_policies = static_cast<double>(word.save.policies);
+  mine.named = static_cast<double>(named.size()), mine.names = SumsOverRanks::digest(named);
+  mine.lr = lr_, mine.hyper = hyper_;
+  mine.save_after = static_cast<double>(word.save.step), mine.save_policies = static_cast<double>(word.save.policies);
   SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
-  check_rates(shared.alike);
+  check_rates(shared.ranks);
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
@@ -170,17 +165,20 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const N
   result.beside = shared.beside, result.seconds = shared.seconds;
   result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
   result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
-  if (shared.named > 0) plugin_call(call, [&] { share_named(named, shared.named, result); });
-  result.work = std::move(shared.work);
-  for (const AlikeWords& rank : shared.alike)
+  if (shared.named > 0) plugin_call(call, [&] { share_named(named, shared, result); });
+  for (const RankFigures& rank : shared.ranks) {
+    result.work.push_back(rank.work);
     result.saves.push_back({static_cast<int64_t>(rank.save_after), static_cast<uint64_t>(rank.save_policies)});
+  }
   squares_ = shared.squares;
   return result;
 }
 
-void Finish::share_named(const NamedSums& mine, int64_t most, StepResult& result) const {
+void Finish::share_named(const NamedSums& mine, const SharedFigures& shared, StepResult& result) {
   const auto tokens = static_cast<double>(result.tokens * figures_.copies());
-  for (const auto& [name, all] : sum_over_ranks(mine, most, parts_.mesh.world(), parts_.device))
+  std::vector<double> digests;
+  for (const RankFigures& rank : shared.ranks) digests.push_back(rank.names);
+  for (const auto& [name, all] : named_sums_.add(mine, shared.named, digests))
     if (name.starts_with(kLossTermFigures))
       result.loss_terms[name.substr(std::strlen(kLossTermFigures))] = tokens > 0 ? all.sum / tokens : 0;
     else
@@ -188,12 +186,13 @@ void Finish::share_named(const NamedSums& mine, int64_t most, StepResult& result
 }
 
 // A rank with rates of its own has trained other weights than its peers, which hold copies of them.
-void Finish::check_rates(const std::vector<AlikeWords>& ranks) const {
+void Finish::check_rates(const std::vector<RankFigures>& ranks) const {
+  const RankFigures& first = ranks[0];
   for (size_t rank = 1; rank < ranks.size(); ++rank)
-    if (ranks[rank].hyper != ranks[0].hyper)
-      throw fail(ErrorCode::plugin, "in ", parts_.lr_schedule_id, ", hook at: rank ", rank, " was given lr ",
-                 ranks[rank].lr, " for the last update, and rank 0 lr ", ranks[0].lr,
-                 ranks[rank].lr == ranks[0].lr ? ", with another weight decay, momentum or group" : "",
+    if (const RankFigures& other = ranks[rank]; other.hyper != first.hyper)
+      throw fail(ErrorCode::plugin, "in ", parts_.lr_schedule_id, ", hook at: rank ", rank, " was given lr ", other.lr,
+                 " for the last update, and rank 0 lr ", first.lr,
+                 other.lr == first.lr ? ", with another weight decay, momentum or group" : "",
                  "\n   it must return the same on every rank, or copies of a weight become different");
 }
 
@@ -308,7 +307,7 @@ void Finish::fill_hyper(StepResult& result) {
   double* row = scalars_.hyper();
   for (const Hyper& h : rows) row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum, row += 3;
   result.lr = now.front().lr;
-  rates_.lr = result.lr, rates_.hyper = digest_of(scalars_.hyper(), 3 * rows.size());
+  lr_ = result.lr, hyper_ = as_number(digest_of(scalars_.hyper(), 3 * rows.size() * sizeof(double)));
 }
 
 // A chunk's values are on one device, which is the host where they were left there.

@@ -145,8 +145,8 @@ class DRIVETRAIN_INTERNAL Finish {
 
  private:
   StepResult exchange(const RowCounts& rows, const RankWord& word, const NamedSums& named = {});
-  void share_named(const NamedSums& mine, int64_t most, StepResult& result) const;
-  void check_rates(const std::vector<AlikeWords>& ranks) const;
+  void share_named(const NamedSums& mine, const SharedFigures& shared, StepResult& result);
+  void check_rates(const std::vector<RankFigures>& ranks) const;
   bool skips(const StepResult& result);
   void pass_over(StepResult& result);
   Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
@@ -157,6 +157,7 @@ class DRIVETRAIN_INTERNAL Finish {
   const FinishParts parts_;
   OptimizerGuard optimizer_;
   Figures figures_;
+  SumsOverRanks named_sums_;
   GradSums sums_;
   GradNorm norm_;
   UpdateScalars scalars_;
@@ -164,8 +165,8 @@ class DRIVETRAIN_INTERNAL Finish {
   double plain_seed_;  // without the loss scale
   bool may_skip_;
   int64_t updates_ = 0, skipped_in_a_row_ = 0;
-  double squares_ = 0;  // of the last exchange
-  AlikeWords rates_;    // of the last update
+  double squares_ = 0;         // of the last exchange
+  double lr_ = 0, hyper_ = 0;  // of the last update: RankFigures
   int64_t tokens_seen_ = 0;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   PhaseClock* clock_ = nullptr;

@@ -12,14 +12,16 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/dtype_name.h>
 
+#include "base/digest.h"
 #include "step/figure_names.h"
 
 namespace drivetrain {
 namespace {
 
 constexpr size_t kLongestName = 63;
-// What ranks exchange of a name: its characters as they lie in memory with zeros behind them, its count and its sum.
-constexpr int64_t kCount = (kLongestFigure + 1) / sizeof(double), kSum = kCount + 1, kRecord = kSum + 1;
+// What ranks exchange of a figure: its sum and its count, and at first its name, as the characters lie in memory with
+// zeros behind them.
+constexpr int64_t kSum = 0, kCount = 1, kName = 2, kRecord = kName + (kLongestFigure + 1) / sizeof(double);
 
 }  // namespace
 
@@ -61,35 +63,48 @@ NamedSums LossTerms::sums() const {
   return sums;
 }
 
-std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_t most, const GroupPtr& world,
-                                                   const at::Device& device) {
+double SumsOverRanks::digest(const NamedSums& mine) {
+  std::string names;
+  for (const auto& [name, value] : mine) names += name + '\0';
+  return as_number(digest_of(names.data(), names.size()));
+}
+
+std::map<std::string, SumOverRanks> SumsOverRanks::add(const NamedSums& mine, int64_t most,
+                                                       const std::vector<double>& digests) {
   const at::NoGradGuard no_grad;
-  const at::Tensor known = at::zeros({most, kRecord}, at::TensorOptions(at::kDouble));
-  double* at = known.mutable_data_ptr<double>();
+  const bool known = digests == digests_;
+  const int64_t width = known ? kName : kRecord;
+  const at::Tensor table = at::zeros({most, width}, at::TensorOptions(at::kDouble));
+  double* at = table.mutable_data_ptr<double>();
   std::vector<at::Tensor> sums;
   for (const auto& [name, value] : mine) {
-    std::memcpy(at, name.data(), name.size());
-    at[kCount] = value.count, at += kRecord;
-    sums.push_back(value.sum.to(device));
+    if (!known) std::memcpy(at + kName, name.data(), name.size());
+    at[kCount] = value.count, at += width;
+    sums.push_back(value.sum.to(device_));
   }
-  const at::Tensor own = known.to(device);
+  const at::Tensor own = table.to(device_);
   if (!sums.empty()) own.select(1, kSum).narrow(0, 0, static_cast<int64_t>(sums.size())).copy_(at::stack(sums));
   at::Tensor all = own;
   WorkPtr gathered;
-  if (world->size() > 1) {
-    all = at::empty({world->size() * own.numel()}, own.options());
-    gathered = world->all_gather(all, own.view({-1}));
+  if (world_->size() > 1) {
+    all = at::empty({world_->size() * own.numel()}, own.options());
+    gathered = world_->all_gather(all, own.view({-1}));
     gathered->wait();
   }
   const at::Tensor host = all.to(at::kCPU);
   if (gathered && !host.is_same(all)) gathered->wait();  // an abort meanwhile: as in Figures
+  const double* const records = host.const_data_ptr<double>();
+  const auto count = static_cast<size_t>(world_->size() * most);
+  if (!known) names_.assign(count, "");
   std::map<std::string, SumOverRanks> result;
-  const double* record = host.const_data_ptr<double>();
-  for (int64_t i = 0; i < world->size() * most; ++i, record += kRecord)
-    if (const auto* name = reinterpret_cast<const char*>(record); *name != '\0') {
-      SumOverRanks& one = result[name];
-      one.sum += record[kSum], one.count += record[kCount];
-    }
+  for (size_t i = 0; i < count; ++i) {
+    const double* const record = records + static_cast<int64_t>(i) * width;
+    if (!known) names_[i] = reinterpret_cast<const char*>(record + kName);
+    if (names_[i].empty()) continue;
+    SumOverRanks& one = result[names_[i]];
+    one.sum += record[kSum], one.count += record[kCount];
+  }
+  digests_ = digests;
   return result;
 }
 

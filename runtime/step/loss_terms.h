@@ -6,6 +6,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <drivetrain/communicator.h>
 #include <drivetrain/step_context.h>
@@ -52,9 +54,23 @@ DRIVETRAIN_INTERNAL void check_loss_term(const std::string& name, const at::Tens
 struct SumOverRanks {
   double sum = 0, count = 0;
 };
-// Added in order of rank: every rank gets the same bits. Stages have other names, which no rank knows of the others.
-// `most`: the largest number of names of any rank, at least 1. Collective; waits for the device.
-DRIVETRAIN_INTERNAL std::map<std::string, SumOverRanks> sum_over_ranks(const NamedSums& mine, int64_t most,
-                                                                       const GroupPtr& world, const at::Device& device);
+// Of one program. Stages have other names, which no rank knows of the others: names travel when those of a rank change,
+// numbers alone in all other steps.
+class DRIVETRAIN_INTERNAL SumsOverRanks {
+ public:
+  SumsOverRanks(GroupPtr world, const at::Device& device) : world_(std::move(world)), device_(device) {}
+
+  static double digest(const NamedSums& mine);  // of the names, a whole number
+
+  // Added in order of rank: every rank gets the same bits. `most`: the largest number of names of any rank, at least 1.
+  // `digests`: of every rank's names. Collective; waits for the device.
+  std::map<std::string, SumOverRanks> add(const NamedSums& mine, int64_t most, const std::vector<double>& digests);
+
+ private:
+  const GroupPtr world_;
+  const at::Device device_;
+  std::vector<double> digests_;     // of the names below
+  std::vector<std::string> names_;  // `most` of every rank; empty ones: it has no further ones
+};
 
 }  // namespace drivetrain

@@ -1,27 +1,16 @@
 #include "step/span_check.h"
 
-#include <cstring>
-
 #include <drivetrain/error.h>
 
+#include "base/digest.h"
 #include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
 
-// FNV-1a over words of eight bytes: any changed bit changes it.
 uint64_t digest_of(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().cpu().contiguous();
-  const auto* const bytes = static_cast<const char*>(values.const_data_ptr());
-  const size_t size = values.nbytes();
-  uint64_t digest = 0xcbf29ce484222325u;
-  for (size_t at = 0; at < size; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min<size_t>(8, size - at));
-    digest = (digest ^ word) * 0x100000001b3u;
-    digest ^= digest >> 32;
-  }
-  return digest;
+  return drivetrain::digest_of(values.const_data_ptr(), values.nbytes());
 }
 
 // A storage owner frees the memory of values that nobody needs.
