@@ -7,11 +7,9 @@
 #include <map>
 #include <set>
 
-#include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "formats/state_names.h"
-#include "rendezvous/gather_values.h"
 
 namespace drivetrain {
 namespace {
@@ -125,15 +123,6 @@ std::string differing_copies(const std::vector<Value>& held) {
   return text +
          "\n   a plugin changes values on some ranks alone, or the memory of one is faulty: leave out plugins one by "
          "one to find which,\n   and go on from a checkpoint from before it: --resume TAG";
-}
-
-void check_copies(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env, double timeout_s) {
-  constexpr const char *kKey = "copies", *kAnswer = "copies/differ";
-  const Value mine = held_alike(Value::object(), digests_of(parts));
-  const std::vector<Value> all = gather_values(store, kKey, env, mine, timeout_s);
-  const std::string differ = env.rank == 0 ? differing_copies(all) : store.get(kAnswer, timeout_s).substr(1);
-  if (env.rank == 0) store.set(kAnswer, "=" + differ);
-  if (!differ.empty()) throw fail(ErrorCode::plugin, differ);
 }
 
 }  // namespace drivetrain

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "checkpoint/held_state.h"
-#include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 
@@ -22,10 +21,5 @@ DRIVETRAIN_INTERNAL Value held_alike(Value counters, Value digests);
 // `held[r]`: of rank r. Names what differs, the ranks and what to do; "": nothing does.
 DRIVETRAIN_INTERNAL std::string differing_numbers(const std::vector<Value>& held);
 DRIVETRAIN_INTERNAL std::string differing_copies(const std::vector<Value>& held);
-
-// Collective, once a run: every rank gets the Error(plugin) if copies differ. Error(communication) naming the ranks
-// that did not answer in `timeout_s`.
-DRIVETRAIN_INTERNAL void check_copies(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env,
-                                      double timeout_s);
 
 }  // namespace drivetrain

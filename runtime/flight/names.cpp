@@ -30,13 +30,6 @@ const char* name_of(FlightDoing doing) {
   return static_cast<size_t>(doing) < std::size(kNames) ? kNames[static_cast<size_t>(doing)] : "?";
 }
 
-const char* part_name(FlightDoing doing) {
-  constexpr const char* kNames[] = {"begin", "load",   "forward", "backward", "backward_weight", "send", "receive",
-                                    "agree", "update", "reduce",  "replay",   "evaluate",        "save"};
-  static_assert(std::size(kNames) == kFlightDoings);
-  return kNames[static_cast<size_t>(doing)];
-}
-
 const char* name_of(FlightState state) {
   constexpr const char* kNames[] = {"called", "pending", "waiting", "done", "failed"};
   return static_cast<size_t>(state) < std::size(kNames) ? kNames[static_cast<size_t>(state)] : "?";

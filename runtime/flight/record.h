@@ -76,11 +76,6 @@ enum class FlightDoing : uint8_t {
 };
 inline constexpr int kFlightDoings = 13;
 DRIVETRAIN_INTERNAL const char* name_of(FlightDoing doing);  // "loading a micro-batch"
-// A key: "load"; of `outside`, which is a step's begin until its first instruction, "begin".
-DRIVETRAIN_INTERNAL const char* part_name(FlightDoing doing);
-inline bool is_in_step(FlightDoing doing) {
-  return doing != FlightDoing::outside && doing != FlightDoing::evaluate && doing != FlightDoing::save;
-}
 
 // Where the rank is in its step.
 struct FlightPlace {

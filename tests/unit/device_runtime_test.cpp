@@ -11,8 +11,8 @@
 #include "device/no_device.h"
 #include "device/open_device.h"
 #include "plugin_calls/plugin_call.h"
-#include "plugin_calls/start_device.h"
 #include "rendezvous/rendezvous.h"
+#include "train/start_device.h"
 
 namespace drivetrain {
 namespace {

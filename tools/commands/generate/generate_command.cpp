@@ -12,9 +12,9 @@
 #include "generate/sampling.h"
 #include "generate/text_tokens.h"
 #include "memory/cpu_allocator.h"
-#include "plugin_calls/start_device.h"
 #include "rendezvous/rendezvous.h"
 #include "shared/commands.h"
+#include "train/start_device.h"
 
 namespace drivetrain {
 namespace {

@@ -64,6 +64,17 @@ class AfterTraining {
   bool lost_peers_ = false;
 };
 
+// Collective, once a run: every rank gets the Error(plugin) if copies differ. Error(communication) naming the ranks
+// that did not answer in `timeout_s`.
+void check_copies(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env, double timeout_s) {
+  constexpr const char *kKey = "copies", *kAnswer = "copies/differ";
+  const Value mine = held_alike(Value::object(), digests_of(parts));
+  const std::vector<Value> all = gather_values(store, kKey, env, mine, timeout_s);
+  const std::string differ = env.rank == 0 ? differing_copies(all) : store.get(kAnswer, timeout_s).substr(1);
+  if (env.rank == 0) store.set(kAnswer, "=" + differ);
+  if (!differ.empty()) throw fail(ErrorCode::plugin, differ);
+}
+
 }  // namespace
 
 void end_run(const TrainRequest& request, Run& run, const Beginning& beginning, const Training& training,

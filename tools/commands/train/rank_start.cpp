@@ -16,10 +16,10 @@
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
 #include "plugin_calls/plugin_call.h"
-#include "plugin_calls/start_device.h"
 #include "shared/commands.h"
 #include "shared/math_threads.h"
 #include "store/socket.h"
+#include "train/start_device.h"
 
 namespace drivetrain {
 namespace {

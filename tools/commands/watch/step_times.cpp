@@ -1,5 +1,7 @@
 #include "watch/step_times.h"
 
+#include "watch/step_words.h"
+
 namespace drivetrain {
 
 void StepTimes::part_over(const FlightPlace& place, double begin_s, double end_s) noexcept {

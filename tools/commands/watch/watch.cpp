@@ -12,6 +12,7 @@
 #include "plugin_calls/plugin_call.h"
 #include "process/own_threads.h"
 #include "watch/culprit.h"
+#include "watch/step_words.h"
 
 namespace drivetrain {
 namespace {

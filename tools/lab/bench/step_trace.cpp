@@ -6,6 +6,7 @@
 #include <drivetrain/error.h>
 
 #include "watch/step_times.h"
+#include "watch/step_words.h"
 
 namespace drivetrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "plugin_calls/start_device.h"
+#include "train/start_device.h"
 
 #include <c10/core/Device.h>
 
