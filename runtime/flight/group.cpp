@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <drivetrain/error.h>
+
 namespace drivetrain {
 namespace {
 
@@ -13,6 +15,7 @@ class RecordedWork final : public Work {
       : inner_(std::move(inner)), record_(std::move(record)), serial_(serial), on_device_(on_device) {}
 
   void wait() override {
+    if (record_->is_recording() && made_in_ < record_->recordings()) return wait_while_recorded();
     if (waited_) return inner_->wait();
     record_->waiting(serial_);
     try {
@@ -26,11 +29,39 @@ class RecordedWork final : public Work {
   }
 
  private:
+  // What a recording does not hold it cannot wait for, and has waited for where the host has.
+  void wait_while_recorded() const {
+    if (waited_) return;
+    std::string call = "a call";
+    for (const FlightEntry& e : record_->entries())
+      if (e.serial == serial_) call = concat(name_of(e.call.op), " #", e.call.number, " of group ", e.group);
+    throw fail(ErrorCode::plugin, "waits for ", call, ", which was made before this part of the step. ",
+               kRecordedWhole);
+  }
+
   const WorkPtr inner_;
   const std::shared_ptr<FlightRecord> record_;
   const uint64_t serial_;
   const bool on_device_;
+  const int64_t made_in_ = record_->recordings();  // another thread may make calls while this one records
   bool waited_ = false;
+};
+
+// Of a call that is recorded: what it ends with is the recording's own.
+class WorkWithinRecording final : public Work {
+ public:
+  WorkWithinRecording(WorkPtr inner, std::shared_ptr<RecordedCall::Wait> state)
+      : inner_(std::move(inner)), state_(std::move(state)) {}
+
+  void wait() override {
+    if (state_->over) return;  // has waited, or its end was named
+    inner_->wait();
+    state_->done = true;
+  }
+
+ private:
+  const WorkPtr inner_;
+  const std::shared_ptr<RecordedCall::Wait> state_;
 };
 
 class RecordedGroup final : public Group {
@@ -116,8 +147,8 @@ class RecordedGroup final : public Group {
   WorkPtr begun(const FlightCall& call, const at::Tensor& t, const Call& inside) {
     if (record_->is_recording()) {
       WorkPtr work = inside();
-      record_->recorded({numbers_, index_, call});
-      return work;
+      record_->recording().push_back({numbers_, index_, call});
+      return std::make_shared<WorkWithinRecording>(std::move(work), record_->recording().back().wait);
     }
     const bool on_device = t.defined() && !t.is_cpu();
     const uint64_t serial = begin(call);

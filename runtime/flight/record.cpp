@@ -120,11 +120,13 @@ void FlightRecord::device_reached() noexcept {
 
 void FlightRecord::recording_begins() {
   recording_.clear();
+  ++recordings_;
   recorder_ = std::this_thread::get_id();
 }
 
 std::vector<RecordedCall> FlightRecord::recording_ends() {
   recorder_ = std::thread::id();
+  for (const RecordedCall& call : recording_) call.wait->over = true;
   return std::exchange(recording_, {});
 }
 

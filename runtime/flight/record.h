@@ -94,11 +94,20 @@ class CallNumbers {
   std::map<std::pair<FlightOp, int64_t>, int64_t> messages_;
 };
 
+// What to do about a Work that crosses the border of a recording.
+inline constexpr const char* kRecordedWhole =
+    "A recording holds a call with its wait: both belong into the passes up to flush_grads, or both into the update";
+
 // A call that was recorded with a step and is made again by each replay, with further numbers.
 struct RecordedCall {
   std::shared_ptr<CallNumbers> numbers;
   size_t group = 0;
   FlightCall call;
+  struct Wait {  // its Work's; over: the recording is
+    bool done = false, over = false;
+  };
+  std::shared_ptr<Wait> wait = std::make_shared<Wait>();
+  std::string by = {};  // the plugin call that made it
 };
 
 class DRIVETRAIN_INTERNAL FlightRecord {
@@ -138,7 +147,8 @@ class DRIVETRAIN_INTERNAL FlightRecord {
   void recording_begins();
   std::vector<RecordedCall> recording_ends();
   bool is_recording() const noexcept { return recorder_ == std::this_thread::get_id(); }
-  void recorded(RecordedCall call) { recording_.push_back(std::move(call)); }
+  std::vector<RecordedCall>& recording() noexcept { return recording_; }
+  int64_t recordings() const noexcept { return recordings_; }  // begun so far
   // The device was told to make these calls: they are waited for, by no call of the host.
   void replayed(const std::vector<RecordedCall>& calls) noexcept;
 
@@ -189,6 +199,7 @@ class DRIVETRAIN_INTERNAL FlightRecord {
   size_t work_steps_ = 0;                               // so far
   std::atomic<std::thread::id> recorder_{};
   std::vector<RecordedCall> recording_;
+  std::atomic<int64_t> recordings_ = 0;
 };
 
 }  // namespace drivetrain

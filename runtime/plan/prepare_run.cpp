@@ -7,6 +7,8 @@
 #include <limits>
 #include <optional>
 
+#include <drivetrain/toolkit/recorded_when_asked.h>
+
 #include "device/open_device.h"
 #include "plan/choose_dtypes.h"
 #include "plan/create_plugins.h"
@@ -208,6 +210,8 @@ void decide_capture(const Parties& parties, PreparedRun& run, const PlanRecord& 
   for (const auto& [id, plugin] : parties.plugins)
     if (acts_in_a_step(id, plan.run.world_size)) facts.acting.push_back(id);
   facts.capturables = context.capturables();
+  for (const auto& offer : context.offers())
+    if (offer.text == toolkit::kRecordedWhenAsked) facts.when_asked.push_back(offer.by);
   plan.capture = choose_capture(facts, plan.settings.capture.where, problems);
 }
 

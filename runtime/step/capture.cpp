@@ -12,6 +12,14 @@
 namespace drivetrain {
 namespace {
 
+// Ids of the plugins that are in none of the lists.
+std::string unable(const CaptureFacts& facts, const std::vector<const std::vector<std::string>*>& lists) {
+  std::vector<std::string> ids = facts.acting;
+  for (const auto* list : lists)
+    std::erase_if(ids, [&](const std::string& id) { return std::find(list->begin(), list->end(), id) != list->end(); });
+  return join(ids, ", ");
+}
+
 // Everything that keeps this run's step from being recorded; empty if nothing does.
 std::vector<std::string> reasons_against(const CaptureFacts& facts) {
   std::vector<std::string> list;
@@ -23,12 +31,8 @@ std::vector<std::string> reasons_against(const CaptureFacts& facts) {
     list.push_back(
         concat("attention_dropout ", facts.attention_dropout, ", whose numbers the host chooses in every step"));
   if (facts.documents) list.push_back("rows of several documents, whose boundaries change from step to step");
-  std::string names;
-  for (const std::string& id : facts.acting) {
-    const auto& able = facts.capturables;
-    if (std::find(able.begin(), able.end(), id) == able.end()) names += (names.empty() ? "" : ", ") + id;
-  }
-  if (!names.empty()) list.push_back(names + " (not declared fit to be recorded)");
+  if (const std::string ids = unable(facts, {&facts.capturables, &facts.when_asked}); !ids.empty())
+    list.push_back(ids + " (not declared fit to be recorded)");
   return list;
 }
 
@@ -48,6 +52,15 @@ class NotedCalls {
   FlightRecord* const flight_;
   std::vector<RecordedCall>& calls_;
 };
+
+// The device would say of a graph with such a call that it is not joined, and of no plugin.
+void refuse_open(const std::vector<RecordedCall>& calls) {
+  for (const RecordedCall& call : calls)
+    if (!call.wait->done)
+      throw fail(ErrorCode::plugin, "in ", call.by, ": nobody has waited for its ", name_of(call.call.op),
+                 " where this part of the step ends. ", kRecordedWhole);
+}
+
 // A graph holds every kernel of every micro-batch: some 500 of each GPT-2 one. Beyond this many it takes seconds to
 // record and hundreds of megabytes, for steps so long that launches no longer show.
 constexpr int64_t kMostMicroBatches = 32;
@@ -60,6 +73,9 @@ CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, P
   if (reasons.empty() && facts.wanted == Capture::automatic && facts.micro_batches > kMostMicroBatches)
     return {false, concat(facts.micro_batches, " micro-batches in a step; up to ", kMostMicroBatches,
                           " are recorded by themselves, more with \"capture\": true")};
+  if (const std::string ids = unable(facts, {&facts.capturables});
+      reasons.empty() && facts.wanted == Capture::automatic && !ids.empty())
+    return {false, ids + ": recorded only where \"capture\": true asks for it, until that has run on several GPUs"};
   if (reasons.empty()) return {true, ""};
   if (facts.wanted == Capture::on)
     problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", join(reasons, "; "),
@@ -75,12 +91,15 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
   std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_, pool_);
   const NotedCalls noted(flight_, calls_);
   std::string broken_by;  // the first call after which the recording was none any more
+  size_t named = 0;       // of the communicator's calls
   const BehindCalls looked([&](const CurrentCall& call) {
     if (broken_by.empty() && !graph->is_whole()) broken_by = call.text();
+    for (; flight_ && named < flight_->recording().size(); ++named) flight_->recording()[named].by = call.text();
   });
   try {
     graph->begin();
     work();
+    if (flight_) refuse_open(flight_->recording());
     graph->end();
   } catch (const c10::OutOfMemoryError& e) {  // a graph's memory is its own: what fits without it may not fit with it
     throw fail(ErrorCode::out_of_memory, "while the step was recorded: ", e.what_without_backtrace(),

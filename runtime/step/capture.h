@@ -30,13 +30,14 @@ struct CaptureFacts {
   int64_t micro_batches = 1;             // of a step
   std::vector<std::string> acting;       // ids of the chosen plugins that act inside a step
   std::vector<std::string> capturables;  // ids of those that said their part may be recorded
+  std::vector<std::string> when_asked;   // of those that said so for who asks (toolkit/recorded_when_asked.h)
 };
 struct CaptureChoice {
   bool on = false;
   std::string why_not;  // empty where nobody could expect it to be on
 };
 
-// "auto" takes what is possible; `true` adds a problem that names everything in the way.
+// "auto" takes what is possible and seen; `true` adds a problem that names everything in the way.
 DRIVETRAIN_INTERNAL CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems);
 
 // One part of every step of one program. Main thread of a rank.

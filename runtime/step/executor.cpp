@@ -85,12 +85,12 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
                   [&](Strategy& s) { s.step_begin(state_); });
   uses_.clear();
   for (const Instr& instr : *program_) uses_[instr.micro] += computes(instr.op);
-  if (links_) links_->begin(pass);
 }
 
 void Executor::execute_all(const Load& load) {
   at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
+  if (links_) links_->begin(program_ == &programs_[0] ? Pass::train : Pass::forward_only);
   for (const Instr& instr : *program_) execute(instr, load);
   if (links_) links_->wait_for_peers();
 }

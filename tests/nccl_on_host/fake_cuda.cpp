@@ -1,5 +1,6 @@
 #include "fake_cuda.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -22,6 +23,9 @@ thread_local cudaError_t host_events_answer = cudaSuccess;
 struct CUevent_st {
   drivetrain::nccl::EventVersion reached = std::make_shared<std::atomic<bool>>(true);
   cudaError_t answer = drivetrain::nccl::host_events_answer;
+  // Where it was recorded last, if that was in a graph.
+  std::shared_ptr<drivetrain::nccl::HostRecording> recording;
+  drivetrain::nccl::TasksBefore after;
 };
 
 struct CUstream_st {
@@ -61,21 +65,29 @@ std::atomic<int> host_queries_while_capturing = 0;
 namespace {
 
 thread_local cudaStream_t own_stream = nullptr;  // in place of the null stream
-thread_local HostGraph* recording_now = nullptr;
+thread_local std::shared_ptr<HostRecording> recording_now;
 
-}  // namespace
-
-void enqueue_on_host(cudaStream_t stream, std::function<void()> task) {
+// Without being counted as work: events.
+void enqueue(cudaStream_t stream, std::function<void()> task) {
   if (stream == nullptr) stream = own_stream;
-  if (recording_now) return recording_now->recording_->tasks.emplace_back(stream, std::move(task)), void();
+  if (recording_now) return recording_now->tasks.emplace_back(stream, std::move(task)), void();
   if (stream == nullptr) return task();
   stream->push(std::move(task));
 }
 
+TasksBefore& branch(cudaStream_t stream) { return recording_now->streams[stream == nullptr ? own_stream : stream]; }
+
 EventVersion new_event_version() {
   auto version = std::make_shared<std::atomic<bool>>(false);
-  if (recording_now) recording_now->recording_->events.push_back(version);
+  if (recording_now) recording_now->events.push_back(version);
   return version;
+}
+
+}  // namespace
+
+void enqueue_on_host(cudaStream_t stream, std::function<void()> task) {
+  if (recording_now) ++branch(stream)[stream == nullptr ? own_stream : stream];
+  enqueue(stream, std::move(task));
 }
 
 HostDevice::HostDevice() : stream_(new CUstream_st) { own_stream = stream_; }
@@ -91,8 +103,16 @@ bool HostDevice::synchronize(double within_s) const {
   return reached->get_future().wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
-void HostGraph::begin() { recording_now = this; }
-void HostGraph::end() { recording_now = nullptr; }
+void HostGraph::begin() { recording_now = recording_; }
+
+bool HostGraph::end() {
+  if (!recording_now) return false;
+  TasksBefore& joined = branch(nullptr);
+  bool whole = true;
+  for (auto& [stream, before] : recording_->streams) whole = whole && joined[stream] == before[stream];
+  recording_now = nullptr;
+  return whole;
+}
 
 // It begins when its stream comes to it, and is one piece of it: what it forked to other streams waits for nothing that
 // was enqueued there.
@@ -153,7 +173,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue_on_host(stream, [reached = event->reached] { reached->wait(false); });
+  using namespace drivetrain::nccl;
+  if (recording_now && event->recording != recording_now) return cudaErrorStreamCaptureIsolation;
+  if (!recording_now && event->recording) return cudaErrorCapturedEvent;
+  if (recording_now)
+    for (const auto& [of, tasks] : event->after) branch(stream)[of] = std::max(branch(stream)[of], tasks);
+  enqueue(stream, [reached = event->reached] { reached->wait(false); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
@@ -166,10 +191,13 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->reached = drivetrain::nccl::new_event_version();
+  using namespace drivetrain::nccl;
+  event->reached = new_event_version();
+  event->recording = recording_now;
+  if (recording_now) event->after = branch(stream);
   const int busy_ms = stream == nullptr ? drivetrain::nccl::host_busy_ms.load() : 0;
   if (busy_ms == 0) {
-    enqueue_on_host(stream, [reached = event->reached] { drivetrain::nccl::reach(*reached); });
+    enqueue(stream, [reached = event->reached] { reach(*reached); });
     return cudaSuccess;
   }
   std::thread([reached = event->reached, busy_ms] {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -32,21 +33,27 @@ class HostDevice {
   const cudaStream_t stream_;
 };
 
+// How many tasks of each stream come before a place in a recording.
+using TasksBefore = std::map<cudaStream_t, size_t>;
+
+// What a HostGraph has recorded.
+struct HostRecording {
+  std::vector<std::pair<cudaStream_t, std::function<void()>>> tasks;
+  std::vector<EventVersion> events;             // that are recorded in it
+  std::map<cudaStream_t, TasksBefore> streams;  // the ends of its branches so far
+};
+
 // What this thread enqueues between begin and end is recorded, and runs with each replay. On threads with a HostDevice.
+// As for CUDA's graphs nobody waits in it for an event of outside, or outside for one of it, and no branch of it is
+// left open.
 class HostGraph {
  public:
   void begin();
-  void end();
+  bool end();     // whether the thread's own stream has waited for all that was forked
   void replay();  // enqueues
 
  private:
-  friend void enqueue_on_host(cudaStream_t, std::function<void()>);
-  friend EventVersion new_event_version();
-  struct Recording {
-    std::vector<std::pair<cudaStream_t, std::function<void()>>> tasks;
-    std::vector<EventVersion> events;  // that are recorded in it
-  };
-  const std::shared_ptr<Recording> recording_ = std::make_shared<Recording>();
+  const std::shared_ptr<HostRecording> recording_ = std::make_shared<HostRecording>();
 };
 
 // While not 0: the null stream reaches an event that it records only so much later, as one that computes would.

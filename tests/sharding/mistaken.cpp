@@ -37,7 +37,7 @@ class Mistaken : public StateSharing {
     // The right sums over ranks, with brackets elsewhere.
     if (has("across_groups_first")) std::swap(options_.shard_axes, options_.replica_axes);
     plan_memory(ctx);
-    plan_recording(ctx, "");
+    plan_recording(ctx);
   }
 
   void attach(UnitList& units) override {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/prepare_run.h"
+#include "plugin_calls/plugin_call.h"
 #include "step/capture.h"
 #include "support/train_threads.h"
 
@@ -50,6 +51,23 @@ TEST(CaptureChoice, auto_says_why_not_and_stops_nothing) {
   EXPECT_TRUE(problems.empty());
 }
 
+TEST(CaptureChoice, who_is_recorded_when_asked_says_so_in_auto_and_is_recorded_with_true) {
+  CaptureFacts facts = able();
+  for (const char* id : {"data_parallel/d", "schedule/s"}) facts.acting.push_back(id), facts.when_asked.push_back(id);
+  Problems problems;
+  const CaptureChoice by_itself = choose_capture(facts, {}, problems);
+  EXPECT_FALSE(by_itself.on);
+  EXPECT_EQ(by_itself.why_not,
+            "data_parallel/d, schedule/s: recorded only where \"capture\": true asks for it, until that has run on "
+            "several GPUs");
+  facts.wanted = Capture::on;
+  EXPECT_TRUE(choose_capture(facts, {}, problems).on);
+  EXPECT_TRUE(problems.empty());
+  facts.acting.push_back("strategy/s");  // asking does not help: nothing is said of it
+  facts.wanted = Capture::automatic;
+  EXPECT_EQ(choose_capture(facts, {}, problems).why_not, "strategy/s (not declared fit to be recorded)");
+}
+
 TEST(CaptureChoice, true_is_refused_with_everything_in_the_way_and_its_place) {
   CaptureFacts facts = able();
   facts.acting.push_back("strategy/s");
@@ -78,11 +96,11 @@ TEST(CaptureChoice, the_key_is_auto_true_or_false) {
 }
 
 // What is chosen by default for a small model on "cuda"; planning needs no device.
-std::unique_ptr<PreparedRun> planned(const std::string& more) {
+std::unique_ptr<PreparedRun> planned(const std::string& more, int64_t ranks = 1) {
   TrainRequest request;
   Problems problems;
-  request.config = parse_json(R"({"train_steps": 1, "train_batch_size": 1, "device": "cuda",
-    "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 1, "vocab_size": 16,
+  request.config = parse_json(R"({"train_steps": 1, "train_batch_size": 4, "device": "cuda",
+    "model": {"type": "gpt", "params": {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 1, "vocab_size": 16,
               "max_position_embeddings": 8}},
     "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {}})" +
                                   more + "}",
@@ -93,6 +111,7 @@ std::unique_ptr<PreparedRun> planned(const std::string& more) {
   // Its creation asks the driver for GPUs; alone, nothing is communicated.
   std::erase_if(request.chosen, [](const ChosenPlugin& plugin) { return plugin.kind() == Communicator::kKind; });
   request.setup.store = make_local_store();
+  request.setup.environment.world_size = ranks;
   request.setup.log = make_console_log({.rank = 1});
   return prepare_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
 }
@@ -104,6 +123,25 @@ TEST(CaptureChoice, a_run_of_the_default_plugins_in_bfloat16_is_recorded) {
   EXPECT_EQ(run->services->dtypes.param, at::kBFloat16);
   EXPECT_TRUE(planned(R"(, "attention": "standard")")->plan.capture.on);
   EXPECT_FALSE(planned(R"(, "attention": "standard", "capture": false)")->plan.capture.on);
+}
+
+TEST(CaptureChoice, ways_over_several_ranks_whose_overlap_wants_several_gpus_are_recorded_where_asked) {
+  for (const char* way :
+       {R"("zero_optimization": {"stage": 1})", R"("zero_optimization": {"stage": 2})",
+        R"("zero_optimization": {"stage": 3})", R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2})",
+        R"("data_parallel": "fsdp")", R"("pipeline": {"type": "gpipe", "params": {"stages": 2}})",
+        R"("pipeline": {"type": "one_f_one_b", "params": {"stages": 2}})",
+        R"("pipeline": {"type": "interleaved", "params": {"stages": 2, "chunks": 2}})",
+        R"("pipeline": {"type": "zero_bubble_h1", "params": {"stages": 2}})"}) {
+    const auto config = concat(", \"train_micro_batch_size_per_gpu\": 1, \"attention\": \"standard\", ", way);
+    const auto by_itself = planned(config, 4);
+    EXPECT_FALSE(by_itself->plan.capture.on) << way;
+    EXPECT_NE(by_itself->plan.capture.why_not.find("recorded only where \"capture\": true"), std::string::npos)
+        << way << by_itself->plan.capture.why_not;
+    EXPECT_TRUE(planned(config + ", \"capture\": true", 4)->plan.capture.on) << way;
+  }
+  EXPECT_TRUE(planned(R"(, "attention": "standard")", 4)->plan.capture.on);  // data_parallel/ddp
+  work_rank() = {};                                                          // as the tests behind this one expect it
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Ddp : public StateSharing {
     share_nothing(ctx);
     choose_sums(ctx, reduce_every_, 0);
     plan_memory(ctx);
-    plan_recording(ctx, "");
+    plan_recording(ctx);
   }
 
   // Values are whole everywhere, so there is nothing to gather. A unit's gradients are summed over all ranks as soon as

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
+#include <drivetrain/toolkit/recorded_when_asked.h>
 
 #include "fsdp.h"
 #include "support/sharding_plan.h"
@@ -157,13 +158,12 @@ TEST(FsdpOptions, groups_whose_sums_are_rounded_in_between_have_bits_of_their_ow
   EXPECT_EQ(Planned("{}", {.dtypes = rounded}).costs(), "");
 }
 
-TEST(FsdpOptions, a_step_is_recorded_only_where_no_gather_crosses_its_end) {
+TEST(FsdpOptions, a_step_is_recorded_for_who_asks_and_by_itself_where_nothing_is_gathered) {
   const Planned gathers("{}", {.device = "cuda"});
   EXPECT_TRUE(gathers.ctx.capturables().empty());
-  EXPECT_EQ(
-      gathers.costs(),
-      "steps are not recorded and replayed: gathers of new values overlap the next forward (data_parallel/zero at "
-      "stage 3 with \"overlap_comm\": false waits for them)");
+  ASSERT_EQ(gathers.ctx.offers().size(), 1u);
+  EXPECT_EQ(gathers.ctx.offers()[0].text, toolkit::kRecordedWhenAsked);
+  EXPECT_EQ(gathers.costs(), "");
   const Planned none(R"({"sharding_strategy": "NO_SHARD"})", {.device = "cuda"});
   EXPECT_EQ(none.ctx.capturables().size(), 1u);
   EXPECT_EQ(none.costs(), "");

@@ -96,7 +96,7 @@ void Fsdp::plan(PlanContext& ctx) {
   choose_sums(ctx, section_.reduce_every, 1);
   plan_gathers(ctx);
   plan_memory(ctx);
-  plan_recording(ctx, "data_parallel/zero at stage 3 with \"overlap_comm\": false");
+  plan_recording(ctx);
 }
 
 }  // namespace drivetrain

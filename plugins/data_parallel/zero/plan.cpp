@@ -50,7 +50,7 @@ void Zero::plan(PlanContext& ctx) {
     choose_sums(ctx, section_.reduce_every, 0);
   }
   plan_memory(ctx);
-  plan_recording(ctx, "\"overlap_comm\": false");
+  plan_recording(ctx);
 }
 
 void Zero::share_state(PlanContext& ctx) {

@@ -2,6 +2,8 @@
 // off.
 #include "test_plan.h"
 
+#include <drivetrain/toolkit/recorded_when_asked.h>
+
 namespace drivetrain::test {
 namespace {
 
@@ -67,31 +69,30 @@ TEST(ZeroPlan, waiting_at_once_means_gathers_too) {
       "stage3_prefetch_bucket_size changes nothing: overlap_comm is false and every gather is waited for at once");
 }
 
-// Capturable or not, and what is said about it.
+// Whether steps may be recorded, and what is said about it.
 std::string recording(const std::string& json, const Given& run = {.device = "cuda"}) {
   const Planned p(json, run);
   EXPECT_EQ(p.refusals(), "");
-  return (p.ctx.capturables().empty() ? "no. " : "yes. ") + p.costs();
+  const auto& offers = p.ctx.offers();
+  const bool asked = std::any_of(offers.begin(), offers.end(),
+                                 [](const auto& offer) { return offer.text == toolkit::kRecordedWhenAsked; });
+  EXPECT_FALSE(asked && !p.ctx.capturables().empty());
+  return (asked ? "asked. " : p.ctx.capturables().empty() ? "no. " : "yes. ") + p.costs();
 }
 
-TEST(ZeroPlan, a_step_is_recorded_only_where_nothing_crosses_its_end) {
-  EXPECT_EQ(recording(R"({"stage": 3})"),
-            "no. steps are not recorded and replayed: gathers of new values overlap the next forward "
-            "(\"overlap_comm\": false waits for them)");
+TEST(ZeroPlan, a_step_with_gathers_that_overlap_is_recorded_for_who_asks) {
+  for (const char* stage : {"1", "2", "3"})
+    EXPECT_EQ(recording(concat(R"({"stage": )", stage, "}")), "asked. ") << stage;
+  EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false, "zero_hpz_partition_size": 2})"), "asked. ");
   EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false})"), "yes. ");
   EXPECT_EQ(recording(R"({"stage": 1})", {.ranks = 1, .device = "cuda"}), "yes. ");
   EXPECT_EQ(recording(R"({"stage": 1, "group_size": 1})"), "yes. ");
-  EXPECT_EQ(recording(R"({"stage": 3})", {}), "no. ");  // on the CPU nothing is recorded anyway
 }
 
-TEST(ZeroPlan, nor_where_the_host_updates_or_a_second_copy_is_read) {
+TEST(ZeroPlan, but_not_where_the_host_updates) {
   EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false, "offload_optimizer": {"device": "cpu"}})"),
             "no. steps are not recorded and replayed: what lives in the host's memory is copied or updated there (keep "
             "it on the device)");
-  EXPECT_EQ(
-      recording(R"({"stage": 3, "overlap_comm": false, "zero_hpz_partition_size": 2})"),
-      "no. steps are not recorded and replayed: which copy a gather reads depends on the gathers before it (leave "
-      "out the second copy)");
 }
 
 TEST(ZeroPlan, memory_counts_what_the_host_holds) {

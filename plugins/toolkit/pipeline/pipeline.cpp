@@ -8,6 +8,7 @@
 #include <map>
 #include <queue>
 
+#include <drivetrain/toolkit/recorded_when_asked.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "chunk_cuts.h"
@@ -136,6 +137,7 @@ std::optional<double> PipelineSchedule::bubble(int64_t) const { return {}; }
 
 void PipelineSchedule::plan(PlanContext& ctx) {
   if (stages_ == 1) return ctx.capturable();
+  ctx.offer(toolkit::kRecordedWhenAsked);
   ctx.claim_axis(kAxis, stages_, PlanContext::Reads::same, PlanContext::kStagePlace);
   const RunFacts& run = ctx.run();
   if (!run.accumulation.known()) return;

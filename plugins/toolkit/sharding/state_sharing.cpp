@@ -27,6 +27,7 @@ ShardingOptions StateSharing::with_joined_axes(const Mesh& mesh) const {
 
 void StateSharing::attach(UnitList& units) {
   options_ = with_joined_axes(*services_.mesh);
+  options_.gather_late = options_.overlap && (options_.gather_late || !services_.device.is_cpu());
   buckets_ = sharding::make_buckets(units, services_, options_);
   values_ = make_value_gathers(units, buckets_);
   const sharding::ValueGathers& made = *values_;
@@ -45,7 +46,10 @@ std::unique_ptr<sharding::ValueGathers> StateSharing::make_value_gathers(const U
   return std::make_unique<sharding::ValueGathers>(options_, units, buckets);
 }
 
-void StateSharing::step_begin(StepContext&) { grads_->step_begin(); }
+void StateSharing::step_begin(StepContext&) {
+  grads_->step_begin();
+  values_->step_begin();
+}
 void StateSharing::flush_grads(StepContext&) { grads_->flush(); }
 
 std::vector<Trainables> StateSharing::trainables() { return pieces(true); }

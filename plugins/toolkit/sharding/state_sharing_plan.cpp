@@ -6,6 +6,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/recorded_when_asked.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
@@ -255,19 +256,19 @@ void StateSharing::plan_gathers(PlanContext& ctx) const {
                   ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
 }
 
-// What a recorded step may not hold: work of the host, choices by what earlier steps left, gathers that cross its end.
-void StateSharing::plan_recording(PlanContext& ctx, const std::string& at_once) const {
-  std::vector<std::string> reasons;
-  if (options_.offload_state || options_.offload_values)
-    reasons.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
-  if (second_ranks_ > 0)
-    reasons.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
-  if (options_.overlap && shard_ranks_ > 1)
-    reasons.push_back(concat("gathers of new values overlap the next forward",
-                             at_once.empty() ? "" : concat(" (", at_once, " waits for them)")));
-  if (reasons.empty()) return ctx.capturable();
-  if (ctx.run().device == "cpu" || !ctx.run().training) return;
-  ctx.cost("steps are not recorded and replayed: " + join(reasons, "; "));
+void StateSharing::plan_recording(PlanContext& ctx) const {
+  if (options_.offload_state || options_.offload_values) {
+    if (ctx.run().device != "cpu" && ctx.run().training)
+      ctx.cost(
+          "steps are not recorded and replayed: what lives in the host's memory is copied or updated there (keep it on "
+          "the device)");
+    return;
+  }
+  const bool gathers_overlap = options_.overlap && shard_ranks_ > 1;
+  if (gathers_overlap || second_ranks_ > 0)
+    ctx.offer(toolkit::kRecordedWhenAsked);
+  else
+    ctx.capturable();
 }
 
 }  // namespace drivetrain

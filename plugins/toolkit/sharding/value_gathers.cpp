@@ -1,6 +1,7 @@
 #include <drivetrain/toolkit/sharding/value_gathers.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <drivetrain/error.h>
 
@@ -23,13 +24,36 @@ ValueGathers::~ValueGathers() {
   }
 }
 
+// A replay calls no other hook: what was gathered in the step before counts for nothing, whoever gathered it. So every
+// step does the same, whether it is recorded or not.
+void ValueGathers::step_begin() {
+  for (const auto& [param, bucket] : home_) {
+    bucket->second_valid = false;
+    if (options_.gather_late && bucket->trainable && bucket->stays_shared()) any_stale_ = bucket->stale = true;
+  }
+}
+
 void ValueGathers::use(const Visit& visit, const StepContext& ctx) {
-  for (Bucket* bucket : by_unit_[visit.unit]) {
+  const std::vector<Bucket*>& own = by_unit_[visit.unit];
+  for (Bucket* bucket : own)
     if (bucket->flat->released()) begin_gather(*bucket, visit.direction);
+  if (any_stale_) begin_stale(own);
+  for (Bucket* bucket : own) {
     finish_gather(*bucket);
     ++bucket->users;
   }
   prefetch(ctx);
+}
+
+// Those of this visit first, then all others in the order of their units: each is waited for where it is used.
+void ValueGathers::begin_stale(const std::vector<Bucket*>& first) {
+  const auto begin = [&](const std::vector<Bucket*>& buckets) {
+    for (Bucket* bucket : buckets)
+      if (std::exchange(bucket->stale, false)) gather_where_it_stays(*bucket);
+  };
+  begin(first);
+  for (const std::vector<Bucket*>& buckets : by_unit_) begin(buckets);
+  any_stale_ = false;
 }
 
 void ValueGathers::done(const Visit& visit, const StepContext& ctx) {
@@ -45,9 +69,16 @@ void ValueGathers::updated(const Trainables& chunk) {
   if (++bucket.updated < bucket.flat->pieces().size()) return;
   bucket.updated = 0;
   bucket.second_valid = false;
-  if (!bucket.resident || bucket.groups.shard->size() == 1) return;
-  bucket.gather = bucket.groups.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
+  if (!bucket.stays_shared()) return;
+  if (options_.gather_late)
+    any_stale_ = bucket.stale = true;
+  else
+    gather_where_it_stays(bucket);
   if (!options_.overlap) finish_gather(bucket);
+}
+
+void ValueGathers::gather_where_it_stays(Bucket& bucket) {
+  bucket.gather = bucket.groups.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
 }
 
 void ValueGathers::begin_gather(Bucket& bucket, Direction direction) {

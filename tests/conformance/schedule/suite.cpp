@@ -178,7 +178,7 @@ void check_plan(const ScheduleMaker& make) {
   EXPECT_EQ(four.claims()[0].size, 4);
   EXPECT_EQ(four.claims()[0].place, PlanContext::kStagePlace);
   EXPECT_FALSE(four.claims()[0].joins_gradients());
-  EXPECT_TRUE(four.capturables().empty());
+  EXPECT_TRUE(four.capturables().empty()) << "messages between stages are recorded where somebody asks for it alone";
   EXPECT_TRUE(four.refusals().empty());
   const PlanRecord one = planned(*make(1, 1), 8);
   EXPECT_TRUE(one.claims().empty() && one.costs().empty() && one.traffics().empty());

@@ -32,11 +32,14 @@ struct Bucket {
   std::unique_ptr<FlatUnit> flat;
 
   WorkPtr gather;                         // pending all-gather of the values; null: none
+  bool stale = false;                     // the values stay and are not gathered since the last update
   CopyStream::Moment gathered_from_host;  // where the gather began with a copy from the host
   int64_t users = 0;                      // visits that use the values now
   size_t updated = 0;                     // lists of trainables that were updated since the last gather
   at::Tensor second;  // this rank's part within the `backward` group; undefined: there is no second copy
   bool second_valid = false;
+
+  bool stays_shared() const { return resident && groups.shard->size() > 1; }  // gathered after each update
 
   bool temporary_grads = false;  // the full gradients have memory only from a unit's backward to their sum
   int64_t visits = 0;            // backward visits of the unit in this step

@@ -1,5 +1,6 @@
-// All-gathers of parameter values for a sharding strategy. Values that stay are gathered after each update; sharded
-// values are gathered before each use and released after it. Main thread.
+// All-gathers of parameter values for a sharding strategy. Values that stay are gathered after each update, or where
+// the next pass begins (ShardingOptions::gather_late); sharded values are gathered before each use and released after
+// it. No gather of a step's passes is left open at their end. Main thread.
 #pragma once
 
 #include <map>
@@ -15,6 +16,8 @@ class ValueGathers {
   ValueGathers(const ValueGathers&) = delete;
   ValueGathers& operator=(const ValueGathers&) = delete;
 
+  // From Strategy::step_begin, in every training step, also one that is replayed.
+  void step_begin();
   // From before_forward and before_backward. On return all values of the unit's parameters are present until `done`.
   // Starts gathers for coming visits (StepContext::ahead), as far as the options allow. Collective.
   void use(const Visit& visit, const StepContext& ctx);
@@ -22,7 +25,8 @@ class ValueGathers {
   // unless they are used again soon.
   void done(const Visit& visit, const StepContext& ctx);
   // From after_update: `chunk`, one list of its bucket, has new values. If the bucket's values stay, they are gathered
-  // when all its lists are new. Collective: every rank calls it in the same order.
+  // when all its lists are new, or by the next `use` (ShardingOptions::gather_late). Collective: every rank calls it in
+  // the same order.
   void updated(const Trainables& chunk);
   // Some values are sharded: `gather` will be called.
   bool any_sharded() const { return any_sharded_; }
@@ -36,6 +40,8 @@ class ValueGathers {
   virtual WorkPtr gather(Bucket& bucket, Direction direction);
 
  private:
+  void begin_stale(const std::vector<Bucket*>& first);
+  void gather_where_it_stays(Bucket& bucket);
   void prefetch(const StepContext& ctx);
   void begin_gather(Bucket& bucket, Direction direction);
   void finish_gather(Bucket& bucket);
@@ -49,7 +55,8 @@ class ValueGathers {
   std::map<const Param*, Bucket*> home_;
   CopyStream copies_;         // from the host, and the gathers that follow them
   bool any_sharded_ = false;  // otherwise nothing is gathered ahead
-  int64_t live_ = 0;          // elements of sharded buckets whose values are all present
+  bool any_stale_ = false;
+  int64_t live_ = 0;  // elements of sharded buckets whose values are all present
 };
 
 }  // namespace drivetrain::sharding
