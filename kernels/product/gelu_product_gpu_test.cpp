@@ -22,8 +22,10 @@ struct Case {
   int64_t n, k, m, skip;
   bool bias;
 };
-constexpr Case kCases[] = {{1, 8, 8, 0, true},       {37, 64, 24, 0, true},   {37, 24, 64, 8, true},
-                           {130, 40, 136, 0, false}, {64, 128, 64, 8, false}, {0, 8, 8, 0, true}};
+// Some differ in one thing, for which a kernel of its own is asked.
+constexpr Case kCases[] = {{1, 8, 8, 0, true},    {37, 64, 24, 0, true},    {38, 64, 24, 0, true},
+                           {37, 64, 24, 8, true}, {130, 40, 136, 0, false}, {64, 128, 64, 8, false},
+                           {0, 8, 8, 0, true}};
 
 template <class Body>
 void for_all_cases(Body body) {
@@ -83,6 +85,22 @@ TEST_F(GeluProductOnGpu, backward_equals_float64) {
     expect_close(out.now(), wanted, rounding(dtype) + kTanh, 4 * kTanh, "out");
     EXPECT_EQ(pre.now(), p) << "it is read";
   });
+}
+
+TEST_F(GeluProductOnGpu, calls_of_one_shape_have_operands_of_their_own) {
+  Numbers x(Dtype::bf16, std::vector<double>(64)), weight(Dtype::bf16, std::vector<double>(64));
+  Array<char> workspace{std::vector<char>(at(kGeluProductWorkspace))};
+  Numbers one(Dtype::bf16, std::vector<double>(8, 1)), two(Dtype::bf16, std::vector<double>(8, 2));
+  Numbers pre_one(Dtype::bf16, 64), pre_two(Dtype::bf16, 64), out(Dtype::bf16, 64);
+  const auto run = [&](Numbers& bias, Numbers& pre) {
+    GeluProduct op;
+    op.x = x.data(), op.weight = weight.data(), op.bias = bias.data(), op.pre = pre.data(), op.out = out.data();
+    op.workspace = workspace.data(), op.n = op.k = op.m = 8;
+    ASSERT_EQ(gelu_product_cuda(op, nullptr), 0);
+  };
+  run(one, pre_one), run(two, pre_two);
+  EXPECT_EQ(pre_one.now(), std::vector<double>(64, 1));
+  EXPECT_EQ(pre_two.now(), std::vector<double>(64, 2));
 }
 
 // Rows of `pre` have to lie a multiple of 8 elements apart; callers ask first.

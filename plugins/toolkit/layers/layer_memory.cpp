@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/units/memory_trace.h>
 #include "kernels/activation/activation.h"
 #include "kernels/norm/norm.h"
+#include "kernels/product/gelu_product.h"
 #include "kernels/rotary/rotary.h"
 
 namespace drivetrain::layer_memory {
@@ -55,6 +56,8 @@ TensorSizes activation_backward(const VisitShape& s, double tokens, double in, b
   if (has_kernels(s)) return sizes.add(blocks(tokens, kernels::kActivationRows) * in * 4);
   return sizes.add(tokens * in * s.element());
 }
+
+TensorSizes gelu_product() { return TensorSizes().add(static_cast<double>(kernels::kGeluProductWorkspace)); }
 
 // Operands of another type than the slot are copied, except where the device's product widens.
 TensorSizes weight_gradient(const VisitShape& s, double tokens, double out, double in) {

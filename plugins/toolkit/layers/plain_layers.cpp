@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/layers/attend.h>
 #include <drivetrain/toolkit/layers/cached_attention.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
+#include <drivetrain/toolkit/layers/gelu_linear.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/layers/mixture.h>
 #include <drivetrain/toolkit/ops/ops.h>
@@ -27,10 +28,12 @@ std::vector<int64_t> whole_blocks(const LinearSpec& spec) {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-class PlainLinear : public Linear {
+class PlainLinear : public Linear, public GeluLinear1 {
  public:
   explicit PlainLinear(const LinearSpec& spec)
-      : product_(spec.product),
+      : in_(spec.in),
+        out_(spec.out),
+        product_(spec.product),
         weight_(make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::matrix)) {
     weight_->blocks = whole_blocks(spec);
     if (!spec.bias) return;
@@ -59,14 +62,40 @@ class PlainLinear : public Linear {
       dx = product_->backward(dy_NO, x, weight_, options.wants_dx, work);
     } else {
       if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor);
-      if (weight_->trainable)
-        work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, rows_of(x)); });
+      give_weight_gradient(dy_NO, x, work);
     }
-    if (bias_ && options.add_bias && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
+    if (options.add_bias) give_bias_gradient(dy_NO);
     return dx.defined() ? dx.view(x.sizes()) : dx;
   }
 
+  bool has_gelu(at::DeviceType device, at::ScalarType dtype) const override {
+    return !product_ && gelu_product_fits(device, dtype, in_, out_);
+  }
+  at::Tensor apply_gelu(const at::Tensor& x, at::Tensor& pre) const override {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = out_;
+    const at::Tensor y = gelu_product(rows_of(x), weight_->tensor, bias_ ? bias_->tensor.detach() : at::Tensor(), pre);
+    pre = pre.view(shape);
+    return y.view(shape);
+  }
+  at::Tensor apply_backward_gelu(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& pre,
+                                 WeightWork& work) const override {
+    const at::Tensor dy_NO = rows_of(dy), dpre = gelu_product_backward(dy_NO, weight_->tensor, rows_of(pre));
+    give_weight_gradient(dy_NO, x, work);
+    give_bias_gradient(dy_NO);
+    return dpre.view(pre.sizes());
+  }
+
  private:
+  void give_weight_gradient(const at::Tensor& dy_NO, const at::Tensor& x, WeightWork& work) const {
+    if (!weight_->trainable) return;
+    work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, rows_of(x)); });
+  }
+  void give_bias_gradient(const at::Tensor& dy_NO) const {
+    if (bias_ && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
+  }
+
+  const int64_t in_, out_;
   const std::shared_ptr<const LinearProduct> product_;
   ParamPtr weight_, bias_;
 };

@@ -21,6 +21,8 @@ TensorSizes qk_norm_backward(const VisitShape& s, const BlockSpec& block, double
 // ops::activation and its backward; `in` columns, and whether a bias is added there.
 TensorSizes activation(const VisitShape& s, double tokens, double in, bool bias);
 TensorSizes activation_backward(const VisitShape& s, double tokens, double in, bool bias);
+// gelu_product and its backward.
+TensorSizes gelu_product();
 // accumulate_weight_grad of dy [tokens, out] and x [tokens, in].
 TensorSizes weight_gradient(const VisitShape& s, double tokens, double out, double in);
 // chunked_loss, from its dy to dx, of `tokens` rows; `columns` of the vocabulary on this rank.

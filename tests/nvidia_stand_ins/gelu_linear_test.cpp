@@ -1,0 +1,139 @@
+// Products with GELU in their epilogue, as a run on CUDA asks for them: through the door to the CUDA library, which
+// finds a stand-in for cuBLASLt that reads the host's memory. Beside the product and the passes that they stand for.
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include <drivetrain/error.h>
+#include <drivetrain/random.h>
+#include <drivetrain/toolkit/layers/gelu_linear.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
+#include <drivetrain/toolkit/ops/ops.h>
+
+namespace drivetrain {
+namespace {
+
+class GeluLinear : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(dlopen(DRIVETRAIN_BUILD_DIR "/tests/nvidia/libcublasLt.so.13", RTLD_NOW)) << dlerror();
+    ASSERT_TRUE(dlopen(DRIVETRAIN_BUILD_DIR "/lib/libdrivetrain_kernels_cuda.so", RTLD_NOW)) << dlerror();
+  }
+};
+
+at::Tensor numbers(std::vector<int64_t> shape, const char* name, at::ScalarType dtype, double std = 1) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  at::Tensor flat = at::zeros({count}, at::TensorOptions(at::kFloat));
+  fill_normal(flat, 3, name, 0, std);
+  return flat.view(shape).to(dtype);
+}
+
+// Both have rounded what lies between to 16 bits, or not: within two roundings of the largest.
+void expect_near(const at::Tensor& found, const at::Tensor& wanted, const char* what) {
+  ASSERT_EQ(found.sizes(), wanted.sizes()) << what;
+  ASSERT_EQ(found.scalar_type(), wanted.scalar_type()) << what;
+  const double rounding = found.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  const at::Tensor truth = wanted.to(at::kDouble);
+  EXPECT_LE((found.to(at::kDouble) - truth).abs().max().item<double>(), 2 * rounding * truth.abs().max().item<double>())
+      << what;
+}
+
+struct Layer {
+  Layer(int64_t in, int64_t out, at::ScalarType dtype, bool bias = true) {
+    LinearSpec spec;
+    spec.name = "fc", spec.in = in, spec.out = out, spec.bias = bias;
+    layer = make_plain_layers(nullptr)->linear(spec);
+    for (const ParamPtr& param : layer->params()) {
+      param->tensor = numbers(param->layout.global_shape, param->name.c_str(), dtype, 0.3);
+      param->grad = at::zeros(param->tensor.sizes(), at::TensorOptions(at::kFloat));
+    }
+  }
+  const GeluLinear1& gelu() const { return dynamic_cast<const GeluLinear1&>(*layer); }
+  std::shared_ptr<Linear> layer;
+};
+
+constexpr int64_t kRows[] = {1, 7, 66};
+constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kHalf};
+
+TEST_F(GeluLinear, forward_is_the_product_and_the_pass_behind_it) {
+  for (const at::ScalarType dtype : kTypes)
+    for (const int64_t rows : kRows)
+      for (const bool bias : {true, false}) {
+        const Layer fc(24, 40, dtype, bias);
+        const at::Tensor x = numbers({rows, 3, 24}, "x", dtype);
+        const at::Tensor wanted = fc.layer->apply(x, {}, nullptr);
+        at::Tensor pre;
+        const at::Tensor act = fc.gelu().apply_gelu(x, pre);
+        expect_near(pre, wanted, "pre");
+        expect_near(act, ops::activation(ops::Activation::gelu_tanh, wanted, {}), "act");
+      }
+}
+
+TEST_F(GeluLinear, backward_is_the_product_and_the_pass_behind_it_with_the_layers_own_gradients) {
+  for (const at::ScalarType dtype : kTypes)
+    for (const int64_t rows : kRows) {
+      const Layer one(40, 24, dtype), other(40, 24, dtype);
+      const at::Tensor dy = numbers({rows, 3, 24}, "dy", dtype), pre = numbers({rows, 3, 40}, "pre", dtype);
+      const at::Tensor act = ops::activation(ops::Activation::gelu_tanh, pre, {}), before = pre.clone();
+      // Twice: gradients of micro-batches are added.
+      for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+        WeightWork work(nullptr);
+        const at::Tensor dact = one.layer->apply_backward(dy, act, {}, work);
+        const at::Tensor wanted = ops::activation_backward(ops::Activation::gelu_tanh, pre, dact, nullptr);
+        expect_near(other.gelu().apply_backward_gelu(dy, act, pre, work), wanted, "dpre");
+      }
+      EXPECT_TRUE(pre.equal(before));
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_TRUE(other.layer->params()[i]->grad.equal(one.layer->params()[i]->grad)) << "the same products and sums";
+      EXPECT_GT(one.layer->params()[0]->grad.abs().max().item<float>(), 0);
+    }
+}
+
+// Rows with gaps, of larger tensors, and parameters that begin anywhere: each asks for a kernel of its alignment.
+TEST_F(GeluLinear, takes_rows_and_weights_of_larger_tensors) {
+  const at::Tensor w = numbers({50, 24}, "w", at::kBFloat16), x = numbers({9, 64}, "x", at::kBFloat16).narrow(1, 3, 24);
+  const at::Tensor b = numbers({60}, "b", at::kBFloat16);
+  for (const int64_t first : {0, 1, 3, 10}) {
+    const at::Tensor weight = w.narrow(0, first, 40), bias = b.narrow(0, first, 40);
+    at::Tensor pre;
+    gelu_product(x, weight, bias, pre);
+    expect_near(pre, product(x.contiguous(), weight, bias), "pre");
+  }
+}
+
+TEST_F(GeluLinear, is_there_for_sixteen_bits_on_cuda_and_widths_of_eight) {
+  const Layer fits(24, 40, at::kBFloat16), odd(24, 36, at::kBFloat16);
+  for (const at::ScalarType dtype : kTypes) {
+    EXPECT_EQ(gelu_of(*fits.layer, at::kCUDA, dtype), &fits.gelu());
+    EXPECT_EQ(gelu_of(*fits.layer, at::kCPU, dtype), nullptr);
+    EXPECT_EQ(gelu_of(*odd.layer, at::kCUDA, dtype), nullptr);
+  }
+  EXPECT_EQ(gelu_of(*fits.layer, at::kCUDA, at::kFloat), nullptr);
+}
+
+TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {
+  const at::Tensor x = numbers({11, 24}, "x", at::kHalf), w = numbers({40, 24}, "w", at::kHalf);
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "none", 1), 0);
+  at::Tensor pre;
+  try {
+    gelu_product(x, w, {}, pre);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::config);
+    EXPECT_STREQ(e.what(),
+                 "cuBLASLt has no product with GELU of [11, 24] and [24, 40] in Half for this GPU; leave out "
+                 "\"gelu_fusion\"");
+  }
+  unsetenv("STAND_IN_PRODUCTS");
+  gelu_product(x, w, {}, pre);
+  expect_near(pre, product(x, w), "pre");
+}
+
+}  // namespace
+}  // namespace drivetrain
