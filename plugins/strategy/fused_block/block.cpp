@@ -157,9 +157,9 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContex
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
   if (in_chunks()) return mlp_chunks_forward(a, keep);
   bool replaced = false;
-  a.fc = apply(*layers_.fc, a.norm2.y, kBare, replace_if(keep.by_layers && keep.fc), &replaced);
+  a.fc = first_product(a.norm2.y, a.act, replace_if(keep.by_layers && keep.fc), &replaced);
   if (!keep.norms && !replaced) a.norm2.y.reset();
-  a.act = ops::activation(activation_, a.fc, value(layers_.fc->bias()));
+  if (!a.act.defined()) a.act = act_of(a.fc);
   if (!keep.fc) a.fc.reset();
   const at::Tensor delta = apply(*layers_.mlp_proj, a.act, kWhole, replace_if(keep.act));
   if (!keep.act) a.act.reset();
@@ -206,9 +206,9 @@ at::Tensor Block::leave_backward(const at::Tensor& dy, ops::Normed& kept, const 
 void Block::restore_mlp(Activations& a) const {
   if (!a.fc.defined()) {
     restore_norm(a.norm2, layers_.norm2);
-    a.fc = apply(*layers_.fc, a.norm2.y, kBare, Replace::yes);
+    a.fc = first_product(a.norm2.y, a.act, Replace::yes);
   }
-  if (!a.act.defined()) a.act = ops::activation(activation_, a.fc, value(layers_.fc->bias()));
+  if (!a.act.defined()) a.act = act_of(a.fc);
 }
 
 void Block::restore_attention(Activations& a) const {
@@ -238,10 +238,7 @@ at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& wo
   at::Tensor dfc;
   {
     const at::Tensor ddelta = leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
-    const at::Tensor dact = layers_.mlp_proj->apply_backward(ddelta, a.act, kWhole, work);
-    a.act.reset();
-    dfc = ops::activation_backward(activation_, a.fc, dact, layers_.fc->bias().get());
-    a.fc.reset();
+    dfc = second_backward(ddelta, a.fc, a.act, work);
   }
   restore_norm(a.norm2, layers_.norm2);
   const at::Tensor dy2 = layers_.fc->apply_backward(dfc, a.norm2.y, kBare, work);

@@ -29,12 +29,16 @@ namespace drivetrain::fused_block {
 struct BlockOptions {
   bool recompute_cheap = true;  // norms' outputs and activations are not kept
   int64_t mlp_chunk = 0;        // positions whose MLP is computed at a time, and nothing of it kept; 0: all
+  bool gelu_fusion = false;     // GELU and its gradient in the MLP's products, where they can be
 };
 
 // Whether the MLP of these layers may be computed for some positions alone. Adapters draw their dropout for all.
 bool may_be_cut(const BlockLayers& layers);
 
 struct Activations;
+// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
+// forward.
+enum class Replace { no, yes };
 
 // What a visit keeps, by the recompute policy's answers. Nothing at all where no backward follows.
 struct Kept {
@@ -57,6 +61,9 @@ class Block : public Unit {
   bool is_block() const override { return true; }
   std::optional<UnitKeeps> keeps() const override;
   std::optional<VisitMemory> visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const override;
+  // Whether the MLP's products compute GELU and its gradient for such activations. Always the same: then fc holds its
+  // bias.
+  bool has_gelu(at::DeviceType device, at::ScalarType dtype) const;
 
  private:
   Activations begin(const Tensors& x, StepContext& ctx) const;
@@ -76,6 +83,11 @@ class Block : public Unit {
                    const RandomKey& key) const;
   at::Tensor leave_backward(const at::Tensor& dy, ops::Normed& kept, const NormParams& params, double dropped,
                             const RandomKey& key) const;
+  // The MLP's first product of x. Sets `act` where the product computes it as well; else act_of does.
+  at::Tensor first_product(at::Tensor& x, at::Tensor& act, Replace replace, bool* replaced = nullptr) const;
+  at::Tensor act_of(const at::Tensor& fc) const;
+  // The second product's backward and the activation's: the gradient of fc. Both are read and dropped.
+  at::Tensor second_backward(const at::Tensor& ddelta, at::Tensor& fc, at::Tensor& act, WeightWork& work) const;
   void restore_mlp(Activations& a) const;
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;

@@ -23,17 +23,14 @@ struct Activations {
   ops::Heads heads;                 // kept without the attention's state
   AttentionState attention;         // without q, k and v where qkv is kept
   at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
-  at::Tensor fc, act;               // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
+  at::Tensor fc, act;               // [B, S, F]; fc before its bias, unless the product has GELU; act, if kept: what
+                                    // mlp_proj wants for its backward
 };
 
 constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
 constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
 
 inline at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
-
-// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
-// forward.
-enum class Replace { no, yes };
 
 // layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;
 // `replaced` tells.

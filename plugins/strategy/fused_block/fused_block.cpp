@@ -16,6 +16,7 @@ using namespace drivetrain;
 // What the model asked for and got.
 struct BlockCounts {
   int64_t taken = 0, whole = 0;  // whole: of those taken, MLPs that mlp_chunk does not cut
+  int64_t without_gelu = 0;      // and those with products that gelu_fusion does not change
   struct Left {
     std::string block, reason;
   };
@@ -43,7 +44,10 @@ class FusedLayers : public DecoratedLayers {
     ++counts_->taken;
     fused_block::BlockOptions options = options_;
     if (options.mlp_chunk > 0 && !fused_block::may_be_cut(*own)) options.mlp_chunk = 0, ++counts_->whole;
-    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options);
+    const auto block =
+        std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options);
+    counts_->without_gelu += !block->has_gelu(at::kCUDA, at::kBFloat16);
+    return block;
   }
 
  private:
@@ -71,13 +75,21 @@ class FusedBlock : public Strategy {
         .field("mlp_chunk", &Options::mlp_chunk,
                "positions of a sequence whose MLP is computed at a time, forward and backward, for long sequences; 0: "
                "all")
-        .at_least(0);
+        .at_least(0)
+        .field("gelu_fusion", &Options::gelu_fusion,
+               "GELU (gelu_tanh) and its gradient in the epilogues of the MLP's products (cuBLASLt), on CUDA in 16 "
+               "bits; no GPU has run it");
   }
   FusedBlock(const Options& options, const Services& services) : options_(options), services_(services) {}
 
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
     ctx.capturable();
+    gelu_here_ = ctx.run().device == "cuda" && ctx.run().compute_bytes == 2;
+    if (options_.gelu_fusion && !gelu_here_)
+      ctx.no_effect("gelu_fusion",
+                    concat("cuBLASLt has GELU in products of bfloat16 and float16 on CUDA; this run computes ", "in ",
+                           ctx.run().compute_dtype, " on ", ctx.run().device));
     if (training_ && options_.mlp_chunk > 0)
       ctx.cost("the MLP's forward runs once more: with mlp_chunk nothing of it is kept for backward");
   }
@@ -100,6 +112,13 @@ class FusedBlock : public Strategy {
                                         counts_->whole + static_cast<int64_t>(counts_->left.size()),
                                         " blocks: those that are left to the model, and MLPs with adapters, whose "
                                         "dropout is drawn for all positions"));
+    const auto without_gelu = counts_->without_gelu + static_cast<int64_t>(counts_->left.size());
+    if (options_.gelu_fusion && gelu_here_ && without_gelu > 0)
+      services_.log.write(level,
+                          concat("strategy/fused_block: gelu_fusion changes nothing in ", without_gelu,
+                                 " blocks: those that are left to the model, with another activation than "
+                                 "gelu_tanh, with widths that are no multiples of 8, and with layers that another "
+                                 "plugin computes (8 bits, adapters, tensor parallelism)"));
     if (counts_->left.empty()) return;
     const auto& first = counts_->left.front();
     const size_t more = counts_->left.size() - 1;
@@ -111,7 +130,7 @@ class FusedBlock : public Strategy {
   const Options options_;
   const Services& services_;
   const std::shared_ptr<BlockCounts> counts_ = std::make_shared<BlockCounts>();
-  bool training_ = true;
+  bool training_ = true, gelu_here_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // strategy/fused_block: each switch of a block's description, and some together as model families have them, against a
-// block of the same layers by autograd, with an attention by its formula.
+// block of the same layers by autograd, with an attention by its formula. Also where linear layers have GELU in their
+// products, as plain ones have on CUDA.
 #include "conformance/strategy/memory.h"
 #include "support/plugin_under_test.h"
 
@@ -19,6 +20,7 @@
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include "test_formula_block.h"
+#include "test_gelu_layers.h"
 
 namespace drivetrain {
 namespace {
@@ -40,16 +42,19 @@ struct Passed {
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
 };
 
+// `gelu`: the layers whose name has it are GeluAnywhere; null: none, and the option is off.
 Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, int64_t S = 5, bool cheap = false,
-            int64_t chunk = 0) {
+            int64_t chunk = 0, const char* gelu = nullptr) {
   const Host host;
-  const auto strategy = make_plugin<Strategy>(
-      host, "fused_block",
-      concat(R"({"recompute_cheap": )", cheap ? "true" : "false", R"(, "mlp_chunk": )", chunk, "}"));
+  const auto strategy =
+      make_plugin<Strategy>(host, "fused_block",
+                            concat(R"({"recompute_cheap": )", cheap ? "true" : "false", R"(, "mlp_chunk": )", chunk,
+                                   R"(, "gelu_fusion": )", gelu ? "true" : "false", "}"));
   const Mesh mesh({}, 0, 1, nullptr);
   const ModelFacts facts;
   Builder builder{nullptr, std::make_shared<FormulaAttention>(), mesh, facts};
   builder.layers = make_plain_layers(builder.attention());
+  if (gelu) builder.layers = std::make_shared<GeluLayers>(builder.layers, gelu);
   if (fused) strategy->build(builder);
   const UnitPtr unit = builder.layers->block(
       spec, *builder.layers, [&]() -> UnitPtr { return std::make_shared<FormulaBlock>(spec, *builder.layers); });
@@ -144,12 +149,14 @@ const Switch kSwitches[] = {
      }},
 };
 
-void compare(const Switch& one, at::ScalarType dtype, Keep keep, double tolerance, int64_t chunk = 0) {
-  SCOPED_TRACE(concat(one.name, ", ", c10::toString(dtype), ", keep ", static_cast<int>(keep), ", chunk ", chunk));
+void compare(const Switch& one, at::ScalarType dtype, Keep keep, double tolerance, int64_t chunk = 0,
+             bool cheap = false, const char* gelu = nullptr) {
+  SCOPED_TRACE(concat(one.name, ", ", c10::toString(dtype), ", keep ", static_cast<int>(keep), ", chunk ", chunk,
+                      cheap ? ", cheap" : ""));
   BlockSpec spec = llama();
   one.set(spec);
   const Passed wanted = pass(spec, false, at::kDouble, Keep::all),
-               found = pass(spec, true, dtype, keep, 5, false, chunk);
+               found = pass(spec, true, dtype, keep, 5, cheap, chunk, gelu);
   ASSERT_FALSE(wanted.fused);
   ASSERT_TRUE(found.fused) << "left to the model";
   EXPECT_EQ(found.names, wanted.names);
@@ -215,6 +222,43 @@ TEST(FusedBlockSwitches, blocks_keep_the_bytes_that_they_tell_the_plan) {
       EXPECT_NEAR(found.kept, found.told, 0.03 * found.told);
       const Passed chunked = pass(spec, true, at::kFloat, Keep::all, 64, cheap, 16);
       EXPECT_NEAR(chunked.kept, chunked.told, 0.03 * found.told) << "with the MLP in chunks";
+    }
+}
+
+const Switch kGelu[] = {
+    {"GPT-2", [](BlockSpec& s) { s.activation = "gelu_tanh", s.bias = true; }},
+    {"without biases", [](BlockSpec& s) { s.activation = "gelu_tanh"; }},
+    {"parallel", [](BlockSpec& s) { s.activation = "gelu_tanh", s.bias = s.parallel = true; }},
+};
+
+TEST(FusedBlockSwitches, products_with_gelu_give_the_same_numbers_whatever_is_kept) {
+  for (const Switch& one : kGelu)
+    for (const Keep keep : {Keep::all, Keep::input, Keep::nothing})
+      for (const bool cheap : {false, true})
+        for (const int64_t chunk : {0, 2}) {
+          GeluAnywhere::forwards = GeluAnywhere::backwards = 0;
+          compare(one, at::kDouble, keep, 1e-12, chunk, cheap, "mlp.");
+          const int calls = chunk > 0 ? 3 : 1;  // five positions in chunks of two
+          EXPECT_EQ(GeluAnywhere::backwards, calls);
+          EXPECT_EQ(GeluAnywhere::forwards, chunk > 0 || keep == Keep::nothing ? 2 * calls : calls);
+        }
+}
+
+TEST(FusedBlockSwitches, gelu_is_in_products_where_both_layers_and_the_activation_have_it) {
+  GeluAnywhere::forwards = GeluAnywhere::backwards = 0;
+  for (const char* which : {"mlp.fc", "mlp.proj", "attn."})
+    compare(kGelu[0], at::kDouble, Keep::all, 1e-12, 0, false, which);
+  for (const Switch& one : kSwitches) compare(one, at::kDouble, Keep::all, 1e-12, 0, false, "mlp.");
+  EXPECT_EQ(GeluAnywhere::forwards + GeluAnywhere::backwards, 0) << "others have the pass behind the product";
+}
+
+TEST(FusedBlockSwitches, products_with_gelu_keep_the_bytes_that_they_tell_the_plan) {
+  for (const bool cheap : {false, true})
+    for (const int64_t chunk : {0, 16}) {
+      BlockSpec spec = llama();
+      kGelu[0].set(spec);
+      const Passed found = pass(spec, true, at::kFloat, Keep::all, 64, cheap, chunk, "mlp.");
+      EXPECT_NEAR(found.kept, found.told, 0.03 * found.told);
     }
 }
 

@@ -13,6 +13,8 @@
 #include <drivetrain/testkit/strategy/layers.h>
 #include <drivetrain/testkit/strategy/suite.h>
 
+#include "kernels/common/kernel.h"
+
 namespace drivetrain {
 namespace {
 
@@ -243,6 +245,37 @@ TEST(FusedBlock, whispers_where_standard_output_is_a_sample) {
     strategy->attach(none);
   }
   EXPECT_EQ(log.levels, (std::vector<LogLevel>{LogLevel::info, LogLevel::debug}));
+}
+
+TEST(FusedBlock, names_gelu_fusion_where_it_changes_nothing) {
+  const auto notes = [](const std::string& device, const std::string& dtype, const std::string& model) {
+    const Host host;
+    const auto strategy = make_plugin<Strategy>(host, "fused_block", R"({"gelu_fusion": true})");
+    RunFacts run;
+    run.device = device, run.compute_dtype = dtype, run.compute_bytes = dtype == "float32" ? 4 : 2;
+    PlanRecord context({}, run);
+    context.set_plugin("strategy/fused_block");
+    strategy->plan(context);
+    const Chain chain(concat(R"({"num_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 13,)",
+                             R"("max_position_embeddings": 16)", model, "}"),
+                      strategy.get());
+    std::string all;
+    for (const PlanRecord::Note& note : context.no_effects()) all += note.text;
+    for (size_t i = 1; i < host.log.lines.size(); ++i) all += host.log.lines[i];
+    return all;
+  };
+  const std::string not_here =
+      "gelu_fusion changes nothing: cuBLASLt has GELU in products of bfloat16 and float16 on CUDA; this run computes ";
+  EXPECT_EQ(notes("cpu", "bfloat16", ""), not_here + "in bfloat16 on cpu");
+  EXPECT_EQ(notes("cuda", "float32", ""), not_here + "in float32 on cuda");
+  const std::string in_both_blocks =
+      "strategy/fused_block: gelu_fusion changes nothing in 2 blocks: those that are left to the model, with another "
+      "activation than gelu_tanh, with widths that are no multiples of 8, and with layers that another plugin computes "
+      "(8 bits, adapters, tensor parallelism)";
+  EXPECT_EQ(notes("cuda", "bfloat16", R"(, "activation": "swiglu", "ffn_hidden_size": 32)"), in_both_blocks);
+  EXPECT_EQ(notes("cuda", "bfloat16", R"(, "ffn_hidden_size": 60)"), in_both_blocks);
+  // Where nvcc was not there, plain layers have no such products.
+  EXPECT_EQ(notes("cuda", "float16", ""), kernels::kWithCuda ? "" : in_both_blocks);
 }
 
 TEST(FusedBlock, sixteen_bits_are_near_float64) {

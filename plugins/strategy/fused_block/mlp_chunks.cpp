@@ -33,8 +33,8 @@ bool may_be_cut(const BlockLayers& layers) { return !has_adapters(*layers.fc) &&
 at::Tensor Block::mlp_chunks_forward(Activations& a, const Kept& keep) const {
   at::Tensor delta = at::empty_like(a.norm2.y);
   each_chunk(delta.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
-    at::Tensor x = piece(a.norm2.y, first, positions), fc = apply(*layers_.fc, x, kBare, Replace::no);
-    at::Tensor act = ops::activation(activation_, fc, value(layers_.fc->bias()));
+    at::Tensor x = piece(a.norm2.y, first, positions), act, fc = first_product(x, act, Replace::no);
+    if (!act.defined()) act = act_of(fc);
     fc.reset();
     delta.narrow(1, first, positions).copy_(apply(*layers_.mlp_proj, act, kWhole, Replace::no));
   });
@@ -47,12 +47,9 @@ at::Tensor Block::mlp_chunks_backward(const Tensors& dy, Activations& a, WeightW
   restore_norm(a.norm2, layers_.norm2);
   at::Tensor dy2 = at::empty_like(a.norm2.y);
   each_chunk(dy2.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
-    at::Tensor x = piece(a.norm2.y, first, positions), fc = apply(*layers_.fc, x, kBare, Replace::yes);
-    at::Tensor act = ops::activation(activation_, fc, value(layers_.fc->bias()));
-    const at::Tensor dact = layers_.mlp_proj->apply_backward(piece(ddelta, first, positions), act, kWhole, work);
-    act.reset();
-    const at::Tensor dfc = ops::activation_backward(activation_, fc, dact, layers_.fc->bias().get());
-    fc.reset();
+    at::Tensor x = piece(a.norm2.y, first, positions), act, fc = first_product(x, act, Replace::yes);
+    if (!act.defined()) act = act_of(fc);
+    const at::Tensor dfc = second_backward(piece(ddelta, first, positions), fc, act, work);
     dy2.narrow(1, first, positions).copy_(layers_.fc->apply_backward(dfc, x, kBare, work));
   });
   a.norm2.y.reset(), ddelta.reset();

@@ -1,0 +1,45 @@
+// The MLP's two products and the activation between them: a pass after a product, or in its epilogue where both layers
+// have that (toolkit/layers/gelu_linear.h).
+#include <drivetrain/toolkit/layers/gelu_linear.h>
+
+#include "block_parts.h"
+
+namespace drivetrain::fused_block {
+
+bool Block::has_gelu(at::DeviceType device, at::ScalarType dtype) const {
+  return options_.gelu_fusion && activation_ == ops::Activation::gelu_tanh && gelu_of(*layers_.fc, device, dtype) &&
+         gelu_of(*layers_.mlp_proj, device, dtype);
+}
+
+at::Tensor Block::first_product(at::Tensor& x, at::Tensor& act, Replace replace, bool* replaced) const {
+  const at::DeviceType device = x.device().type();
+  if (!has_gelu(device, x.scalar_type())) return apply(*layers_.fc, x, kBare, replace, replaced);
+  at::Tensor fc;
+  act = gelu_of(*layers_.fc, device, x.scalar_type())->apply_gelu(x, fc);
+  return fc;
+}
+
+at::Tensor Block::act_of(const at::Tensor& fc) const {
+  const bool has_bias = has_gelu(fc.device().type(), fc.scalar_type());
+  return ops::activation(activation_, fc, has_bias ? at::Tensor() : value(layers_.fc->bias()));
+}
+
+at::Tensor Block::second_backward(const at::Tensor& ddelta, at::Tensor& fc, at::Tensor& act, WeightWork& work) const {
+  const at::DeviceType device = fc.device().type();
+  const ParamPtr bias = layers_.fc->bias();
+  at::Tensor dfc;
+  if (has_gelu(device, fc.scalar_type())) {
+    dfc = gelu_of(*layers_.mlp_proj, device, fc.scalar_type())->apply_backward_gelu(ddelta, act, fc, work);
+    act.reset();
+    // Not by the epilogue, which would round the sum to 16 bits.
+    if (bias && bias->trainable) ops::accumulate_bias_grad(*bias, dfc);
+  } else {
+    const at::Tensor dact = layers_.mlp_proj->apply_backward(ddelta, act, kWhole, work);
+    act.reset();
+    dfc = ops::activation_backward(activation_, fc, dact, bias.get());
+  }
+  fc.reset();
+  return dfc;
+}
+
+}  // namespace drivetrain::fused_block
