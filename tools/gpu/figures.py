@@ -14,6 +14,8 @@ MOST_IDLE = 0.03  # of a recorded step, what may lie between its replays as far 
 BENCHES = {
     "gpt2_124m_gpu, not recorded": ("gpt2_124m_gpu", ["capture=false"], None, False),
     "gpt2_124m_gpu": ("gpt2_124m_gpu", [], ("tokens_per_s", 400e3, "tokens/s"), True),
+    # Beside the line above: GELU in passes of its own.
+    "gpt2_124m_gpu, GELU in products": ("gpt2_124m_gpu", ["fused_block.gelu_fusion=true"], None, True),
     "gpt2_124m_gpu, 64 sequences": ("gpt2_124m_gpu", ["train_micro_batch_size_per_gpu=64"], None, True),
     "gpt2_124m_gpu, FlashAttention": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "flash"}}'], None, True),
     "gpt2_124m_gpu, cuDNN": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "cudnn"}}'], None, True),

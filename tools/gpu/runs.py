@@ -48,6 +48,10 @@ PATHS = {
                                     {"bf16": {"enabled": True}, "capture": False}, 1, BF16, 80),
     "offload_param": (dict(SIX, zero_optimization={"stage": 3, "offload_param": {"device": "cpu"}}), EAGER, 2, FLOAT32, 80),
     "float16, dynamic scale": (SIX, {"fp16": {"enabled": True}, "capture": False}, 1, BF16, 80),
+    "GELU in products": (SIX, {"bf16": {"enabled": True}, "fused_block": {"gelu_fusion": True}, "capture": False}, 1, BF16, 80),
+    "GELU in products, accumulation of 4, recorded": (
+        dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4, activation_checkpointing="selective"),
+        {"bf16": {"enabled": True}, "fused_block": {"gelu_fusion": True}, "capture": True}, 1, BF16, 80),
     "8 bits, delayed scaling": (dict(SIX, fp8={"enabled": True}), {"capture": False}, 1, BF16, 89),
     "8 bits, recorded": (dict(SIX, fp8={"enabled": True, "recipe": "Float8CurrentScaling"}), {"capture": True}, 1, BF16, 89),
     "8 bits, weights kept, accumulation of 4, recorded": (
