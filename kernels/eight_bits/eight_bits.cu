@@ -3,12 +3,11 @@
 // the maximum as well where it is asked for.
 #include "kernels/eight_bits/eight_bits.h"
 
-#include <cuda_fp8.h>
-
 #include <cfloat>
 #include <cmath>
 
 #include "kernels/common/device.cuh"
+#include "kernels/eight_bits/eight_bits.cuh"
 
 namespace drivetrain::kernels {
 namespace {
@@ -16,8 +15,6 @@ namespace {
 constexpr int kThreads = 256;
 
 // --- maximum
-
-__device__ __forceinline__ float larger(float most, float x) { return x > most || x != x ? x : most; }
 
 // Every thread gets that of the block. All threads call it.
 __device__ __forceinline__ float block_maximum(float most) {
@@ -71,20 +68,6 @@ __global__ void __launch_bounds__(kThreads) maximum_of_all(AbsoluteMaximum op, i
 
 constexpr int kTileRows = kEightBitsRows, kTileColumns = kEightBitsColumns, kPad = 4, kBytes = 16;
 
-template <__nv_fp8_interpretation_t kType, int W>
-__device__ __forceinline__ void narrow_to_bytes(const float (&x)[W], float scale, uint8_t (&to)[W]) {
-  if constexpr (W == 1) {
-    to[0] = __nv_cvt_float_to_fp8(x[0] * scale, __NV_SATFINITE, kType);
-  } else {
-#pragma unroll
-    for (int i = 0; i < W; i += 2) {
-      const __nv_fp8x2_storage_t pair =
-          __nv_cvt_float2_to_fp8x2(make_float2(x[i] * scale, x[i + 1] * scale), __NV_SATFINITE, kType);
-      to[i] = static_cast<uint8_t>(pair & 0xff), to[i + 1] = static_cast<uint8_t>(pair >> 8);
-    }
-  }
-}
-
 // The largest of these and `most`; what is not finite becomes NaN.
 template <int W>
 __device__ __forceinline__ float largest_of(float (&x)[W], float most) {
@@ -94,17 +77,6 @@ __device__ __forceinline__ float largest_of(float (&x)[W], float most) {
     if (!(fabsf(x[i]) <= FLT_MAX)) x[i] = NAN;
   }
   return most;
-}
-
-template <int W>
-__device__ __forceinline__ void store_bytes(uint8_t* to, const uint8_t (&bytes)[W]) {
-  if constexpr (W == 1) {
-    *to = bytes[0];
-  } else {
-    Access<W> raw;
-    memcpy(&raw, bytes, W);
-    store_raw(reinterpret_cast<Access<W>*>(to), raw);
-  }
 }
 
 // A tile's columns, sixteen rows to a thread.

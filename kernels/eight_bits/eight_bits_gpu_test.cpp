@@ -6,49 +6,15 @@
 #include <limits>
 
 #include "kernels/common/device_test.h"
+#include "kernels/eight_bits/eight_bits_test.h"
 
 namespace drivetrain::kernels {
 namespace {
 
 using namespace device_test;
+using namespace eight_bits_test;
 
 class EightBitsOnGpu : public DeviceTest {};
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// What the eight bits mean: sign, exponent with a bias, fraction; e5m2 as IEEE 754 has it, e4m3 without infinities.
-double value_of(uint8_t bits, bool e5m2) {
-  const int fraction_bits = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
-  const int exponent = (bits & 0x7f) >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
-  if (e5m2 ? exponent == 31 : (bits & 0x7f) == 0x7f) return kNan;  // infinities are never written
-  const double size = exponent == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
-                                    : std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
-  return bits & 0x80 ? -size : size;
-}
-
-// The nearest number of the type to x, of two the one with even bits.
-double nearest(double x, bool e5m2) {
-  if (std::isnan(x)) return x;
-  x = std::copysign(std::min(std::abs(x), e5m2 ? 57344.0 : 448.0), x);
-  double best = 0;
-  int best_bits = 0;
-  for (int bits = 0; bits < 0x80; ++bits) {
-    const double value = value_of(static_cast<uint8_t>(bits), e5m2);
-    if (std::isnan(value)) continue;
-    const double farther = std::abs(std::abs(x) - value) - std::abs(std::abs(x) - best);
-    if (farther < 0 || (farther == 0 && best_bits % 2 != 0)) best = value, best_bits = bits;
-  }
-  return std::copysign(best, x);
-}
-
-void expect_values(const std::vector<uint8_t>& found, const std::vector<double>& wanted, bool e5m2, const char* what) {
-  ASSERT_EQ(found.size(), wanted.size()) << what;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const double value = value_of(found[i], e5m2);
-    ASSERT_TRUE(std::isnan(wanted[i]) ? std::isnan(value) : value == wanted[i])
-        << what << "[" << i << "]: found " << value << ", wanted " << wanted[i];
-  }
-}
 
 struct Case {
   int64_t n, k, padded;
