@@ -26,9 +26,12 @@ BENCHES = {
     "llama_7b_gpu": ("llama_7b_gpu", [], ("share", 55, "% of peak"), True),
     "llama_7b_gpu, 8 bits": ("llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "recipe": "Float8CurrentScaling"}'],
                              None, True),
+    "llama_7b_gpu, 8 bits, scales of blocks": ("llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "recipe": "Float8BlockScaling"}'],
+                                               None, True),
     "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],
                                               None, True),
 }
+ARCHES = {"llama_7b_gpu, 8 bits, scales of blocks": 90}  # benches for one kind of GPU alone
 TABLES = {
     "attention, heads of 64": ["attention", "--batch", "32"],
     "attention, heads of 128": ["attention", "--heads", "32", "--head-size", "128", "--seq", "4096"],
@@ -89,6 +92,8 @@ def bench(machine, name):
     if machine.dry:
         machine.output(f"config {name}", [machine.program, "config", "check", config, *sets], 120)
         return f"drivetrain bench step {config.name} --json"
+    if machine.arch() > 0 and machine.arch() != ARCHES.get(name, machine.arch()):
+        raise NotRun(f"needs sm_{ARCHES[name]} alone, and this is sm_{machine.arch()}")
     said = json.loads(machine.output(f"bench {name}", [machine.program, "bench", "step", config, "--json", *sets], 240))
     losses = [row["loss"] for row in said["steps"]]
     if not all(0 < loss < 100 for loss in losses):

@@ -25,7 +25,8 @@ def length(tokens):
     return {"model": {"params": {"max_position_embeddings": tokens}}, "dataset": {"params": {"seq_length": tokens}}}
 
 
-# name: on both devices, on the GPU alone, ranks, tolerance, the oldest GPU. On the CPU all is float32 but what the first says.
+# name: on both devices, on the GPU alone, ranks, tolerance, the oldest GPU, or it and the newest. On the CPU all is float32 but
+# what the first says.
 LIVE = {
     "float32, not recorded": ({}, EAGER, 1, FLOAT32, 80),
     "float32, recorded": ({}, {"attention": "standard", "capture": True}, 1, FLOAT32, 80),
@@ -57,6 +58,11 @@ PATHS = {
     "8 bits, weights kept, accumulation of 4, recorded": (
         dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4, fp8={"enabled": True, "keep_weights": True}),
         {"capture": True}, 1, BF16, 89),
+    "8 bits, scales of blocks": (dict(SIX, fp8={"enabled": True, "recipe": "Float8BlockScaling"}), {"capture": False}, 1, BF16, (90, 90)),
+    "8 bits, scales of blocks, e5m2 for gradients, weights kept, recorded": (
+        dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4,
+             fp8={"enabled": True, "recipe": "Float8BlockScaling", "fp8_format": "HYBRID", "keep_weights": True}),
+        {"capture": True}, 1, BF16, (90, 90)),
     "Muon": (dict(SIX, optimizer={"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 1e-3, "ns_dtype": "float32"}}), EAGER, 1, FLOAT32, 80),
     "LoRA": (dict(SIX, lora={"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}), EAGER, 1, FLOAT32, 80),
     "experts": (merged(SIX, {"model": {"params": {
@@ -119,8 +125,9 @@ def check_run(machine, runs, name, kept):
         return f"drivetrain {'train' if ranks == 1 else f'launch -n {ranks}'} CONFIG"
     if ranks > max(1, len(machine.gpus)):
         raise NotRun(f"needs {ranks} GPUs")
-    if 0 < machine.arch() < arch:
-        raise NotRun(f"needs sm_{arch}, and this is sm_{machine.arch()}")
+    oldest, newest = arch if isinstance(arch, tuple) else (arch, 1000)
+    if machine.arch() > 0 and not oldest <= machine.arch() <= newest:
+        raise NotRun(f"needs sm_{oldest}{' alone' if newest == oldest else ''}, and this is sm_{machine.arch()}")
     config = merged(SMALL, both)
     expected = reference(machine, name, config, kept)
     found = losses_of(machine, name, dict(merged(config, there), device="cuda"), 120, ranks)

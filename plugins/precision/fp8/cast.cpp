@@ -3,30 +3,22 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_mm.h>
-#include <ATen/ops/amax.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp2.h>
-#include <ATen/ops/floor.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/log2.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/reciprocal.h>
-#include <ATen/ops/where.h>
 
 #include <limits>
 
 #include <drivetrain/toolkit/ops/kernel_call.h>
 
+#include "blocks.h"
 #include "kernels/eight_bits/eight_bits.h"
 
 namespace drivetrain::fp8 {
 namespace {
-
-// On the CPU numbers are checked, and LibTorch's passes will do.
-bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
 
 at::Tensor maximum_by_kernel(const at::Tensor& given, const at::Tensor& unless) {
   const at::Tensor x = given.contiguous();
@@ -60,24 +52,11 @@ void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::Scalar
   if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, most);
 }
 
-int64_t blocks_in(int64_t size, int64_t of) { return (size + of - 1) / of; }
-
-// A number per block for each of its numbers.
-at::Tensor over_blocks(const at::Tensor& t, int64_t block_rows, int64_t N, int64_t K) {
-  const at::Tensor rows = block_rows > 1 ? t.repeat_interleave(block_rows, 0).narrow(0, 0, N) : t;
-  return rows.repeat_interleave(kBlock, 1).narrow(1, 0, K);
-}
-
-// Exact: the scales are powers of two.
-at::Tensor widened(const Scaled& t) {
-  return t.values.to(at::kFloat).mul_(over_blocks(t.inverse, t.block_rows, t.values.size(0), t.values.size(1)));
-}
-
 }  // namespace
 
 double largest(at::ScalarType type) { return type == at::kFloat8_e4m3fn ? 448 : 57344; }
 
-bool cast_sees(const at::Tensor& x) { return by_kernel(x); }
+bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
 
 at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless) {
   const at::NoGradGuard off;
@@ -93,25 +72,9 @@ Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, c
   return {(x.to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
 }
 
-Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type) {
-  const at::NoGradGuard off;
-  const int64_t N = x.size(0), K = x.size(1), tall = blocks_in(N, block_rows), wide = blocks_in(K, kBlock);
-  const at::Tensor padded = at::constant_pad_nd(x.to(at::kFloat), {0, wide * kBlock - K, 0, tall * block_rows - N});
-  const at::Tensor amax = at::amax(padded.abs().view({tall, block_rows, wide, kBlock}), {1, 3});
-  const double most = largest(type);
-  const at::Tensor power = at::exp2(at::floor(at::log2(most / amax))).clamp_max(0x1p126);
-  const at::Tensor scale = at::where(amax > 0, power, at::ones_like(power)) + (amax - amax);
-  Scaled cast{{}, at::reciprocal(scale), block_rows};
-  cast.values = (x.to(at::kFloat) * over_blocks(scale, block_rows, N, K)).clamp_(-most, most).to(type);
-  return cast;
-}
-
 at::Tensor product(const Scaled& a, const Scaled& b, at::ScalarType out, Sums sums, const at::Tensor& bias) {
   const at::NoGradGuard off;
-  if (a.block_rows > 0) {
-    at::Tensor y = at::mm(widened(a), widened(b).t());
-    return (bias.defined() ? y.add_(bias) : y).to(out);
-  }
+  if (a.block_rows > 0) return block_product(a, b, out, bias);
   if (!a.values.is_cpu())
     return at::_scaled_mm(a.values, b.values.t(), a.inverse, b.inverse,
                           bias.defined() ? std::optional(bias) : std::nullopt, {}, out, sums == Sums::fast);

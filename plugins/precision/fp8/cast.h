@@ -13,6 +13,8 @@ namespace drivetrain::fp8 {
 
 constexpr int64_t kAlignment = 16;  // bytes; what cuBLASLt asks of both sizes of an operand
 constexpr int kOldestArch = 89;     // GPUs that multiply in 8 bits begin with sm_89
+// Those that do so with scales of blocks, and since when: cuBLASLt's.
+constexpr int kArchOfBlocks = 90, kCudaOfBlocks = 12090;
 
 double largest(at::ScalarType type);  // 448 of e4m3, 57344 of e5m2
 
@@ -20,17 +22,19 @@ constexpr int64_t kBlock = 128;  // numbers of a row that share a scale, where t
 
 struct Scaled {
   at::Tensor values;       // 8 bits
-  at::Tensor inverse;      // float32, 1 / scale: a scalar, or of blocks [N / block_rows, K / kBlock], rounded up
+  at::Tensor inverse;      // float32, 1 / scale: a scalar, or of blocks (blocks.h)
   int64_t block_rows = 0;  // 0: one scale for all
+  int64_t rows = 0;        // of blocks on CUDA: those of the values that are no padding
 };
+
+// Whether such x are cast by our kernels: on CUDA. These raise `seen` themselves, in the same pass, and make NaN of
+// numbers that are not finite. On the CPU numbers are checked, and LibTorch's passes will do.
+bool by_kernel(const at::Tensor& x);
 
 // max |x|, a float32 scalar; NaN if x holds one. `unless`, if it is given, is a float32 scalar: where it is above 0, x
 // need not be read, and the result may be 0.
 at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless = {});
-// Whether casts of such x raise `seen` themselves, in the same pass: on CUDA, by our kernels. Numbers that are not
-// finite become NaN then.
-bool cast_sees(const at::Tensor& x);
-// `scale`: a float32 scalar. `seen`: undefined, or, where cast_sees, a float32 scalar that becomes max |x| if that is
+// `scale`: a float32 scalar. `seen`: undefined, or, where by_kernel, a float32 scalar that becomes max |x| if that is
 // larger.
 Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 // What transposed() makes of it, and both: on CUDA in one pass over x.
@@ -39,10 +43,6 @@ struct Both {
   Scaled rows, columns;
 };
 Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
-
-// Scales of blocks of block_rows x kBlock numbers, each the largest power of two with which the block fits the type: so
-// they change exponents alone. NaN in blocks that are not finite. On the CPU.
-Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type);
 
 enum class Sums { fast, precise };  // of the tensor cores; one and the same on the CPU
 

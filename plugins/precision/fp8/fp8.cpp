@@ -19,31 +19,46 @@
 
 namespace drivetrain::fp8 {
 
-std::string refusal(int64_t index, int arch) {
-  if (arch >= kOldestArch) return "";
-  return concat("precision/fp8: GPU ", index, " is sm_", arch, ", and products in 8 bits need sm_", kOldestArch,
-                " or newer (Ada, Hopper, Blackwell). Use \"bf16\": {\"enabled\": true} instead of \"fp8\"");
+std::string refusal(const Gpu& gpu, bool blocks) {
+  const std::string which = concat("precision/fp8: GPU ", gpu.index, " is sm_", gpu.arch);
+  if (gpu.arch < kOldestArch)
+    return concat(which, ", and products in 8 bits need sm_", kOldestArch,
+                  " or newer (Ada, Hopper, Blackwell). Use \"bf16\": {\"enabled\": true} instead of \"fp8\"");
+  if (!blocks) return "";
+  const std::string remedy = ". Use \"recipe\": \"Float8CurrentScaling\" or \"DelayedScaling\", or \"bf16\"";
+  if (gpu.arch != kArchOfBlocks)
+    return concat(which, ", and cuBLASLt multiplies with scales of blocks (Float8BlockScaling) on sm_", kArchOfBlocks,
+                  " alone (H100, H200)", remedy);
+  if (gpu.cuda < kCudaOfBlocks)
+    return concat("precision/fp8: the CUDA runtime is ", gpu.cuda / 1000, ".", gpu.cuda % 1000 / 10,
+                  ", and products with scales of blocks (Float8BlockScaling) need ", kCudaOfBlocks / 1000, ".",
+                  kCudaOfBlocks % 1000 / 10, " or newer", remedy);
+  return "";
 }
 
 namespace {
 
 // A plan is made where there is no GPU too, and nothing is asked there.
-void check_gpu([[maybe_unused]] const at::Device& device) {
+void check_gpu([[maybe_unused]] const at::Device& device, [[maybe_unused]] bool blocks) {
 #ifdef DRIVETRAIN_WITH_CUDA
   int count = 0, major = 0, minor = 0;
+  Gpu gpu;
   if (!device.is_cuda() || !device.has_index()) return;
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index() >= count) {
     (void)cudaGetLastError();  // not to be found again by the next call
     return;
   }
-  const auto ask = [&](int& value, cudaDeviceAttr what) {
-    if (const cudaError_t status = cudaDeviceGetAttribute(&value, what, device.index()); status != cudaSuccess)
-      throw fail(ErrorCode::config, "precision/fp8: GPU ", static_cast<int>(device.index()),
+  gpu.index = device.index();
+  const auto need = [&](cudaError_t status) {
+    if (status != cudaSuccess)
+      throw fail(ErrorCode::config, "precision/fp8: GPU ", gpu.index,
                  " does not say how old it is: ", cudaGetErrorString(status));
   };
-  ask(major, cudaDevAttrComputeCapabilityMajor), ask(minor, cudaDevAttrComputeCapabilityMinor);
-  if (const std::string problem = refusal(device.index(), 10 * major + minor); !problem.empty())
-    throw fail(ErrorCode::config, problem);
+  need(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  need(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()));
+  need(cudaRuntimeGetVersion(&gpu.cuda));
+  gpu.arch = 10 * major + minor;
+  if (const std::string problem = refusal(gpu, blocks); !problem.empty()) throw fail(ErrorCode::config, problem);
 #endif
 }
 
@@ -57,7 +72,7 @@ struct Fp8Options {
 OptionTable fp8_table() {
   return table<Fp8Options>()
       .field("recipe", &Fp8Options::recipe,
-             "scales from the steps before, from the tensor at hand, or of its blocks (Float8BlockScaling, on the CPU)")
+             "scales from the steps before, from the tensor at hand, or of its blocks (of GPUs on sm_90 alone)")
       .one_of({"DelayedScaling", "Float8CurrentScaling", "Float8BlockScaling"})
       .field("fp8_format", &Fp8Options::fp8_format,
              "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all; null: HYBRID, of blocks E4M3")
@@ -106,29 +121,28 @@ class Fp8 final : public Precision {
 
   Fp8(const Options& options, const Services& services)
       : options_(options), services_(services), scaling_(std::make_shared<Scaling>(recipe_of(options))) {
-    check_gpu(services.device);
+    check_gpu(services.device, scaling_->recipe().blocks);
   }
 
   void plan(PlanContext& ctx) override {
     ctx.capturable();
-    ctx.offer(ctx.run().device == "cpu" ? "products.float32" : "products.float8");
-    if (ctx.run().device == "cpu")
-      ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
+    const bool cpu = ctx.run().device == "cpu", blocks = scaling_->recipe().blocks;
+    // By its own largest value a tensor is read before it is cast; blocks are held meanwhile.
+    const bool once = blocks || scaling_->recipe().delayed;
+    ctx.offer(cpu ? "products.float32" : once ? "products.float8.read_once" : "products.float8");
+    if (cpu) ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
     if (ctx.model().mixture.experts > 0)
       ctx.cost("routers, gates of shared experts and the products of experts stay in 16 bits");
-    if (scaling_->recipe().blocks && ctx.run().device != "cpu")
-      ctx.refuse(
-          "recipe Float8BlockScaling is not computed on a GPU in this version: cuBLASLt multiplies with scales of "
-          "blocks on "
-          "sm_90 alone, from CUDA 12.9 on, with scales in layouts of their own, and nothing here has been held against "
-          "it. "
-          "Use Float8CurrentScaling, or the CPU to look at numbers");
+    if (blocks && !cpu)
+      ctx.cost(
+          "no GPU has computed with scales of blocks in this version: casts for it ran under an emulator, products "
+          "nowhere. Hold the first losses against those of Float8CurrentScaling");
     if (scaling_->recipe().delayed) return;
     const Options usual;
     const auto idle = [&](const char* key, bool given) {
       if (given) ctx.no_effect(concat("fp8.", key), options_.recipe + " remembers nothing");
     };
-    if (scaling_->recipe().blocks && options_.margin != 0)
+    if (blocks && options_.margin != 0)
       ctx.no_effect("fp8.margin", "scales of blocks are the largest powers of two that fit");
     idle("amax_history_len", options_.amax_history_len != usual.amax_history_len);
     idle("amax_compute_algo", options_.amax_compute_algo != usual.amax_compute_algo);

@@ -63,11 +63,27 @@ TEST_F(Fp8Plugin, is_made_for_a_plan_where_there_is_no_gpu) {
 }
 
 TEST_F(Fp8Plugin, refuses_older_gpus_with_what_to_do) {
-  EXPECT_EQ(fp8::refusal(0, 89), "");
-  EXPECT_EQ(fp8::refusal(0, 90), "");
-  EXPECT_EQ(fp8::refusal(1, 80),
-            "precision/fp8: GPU 1 is sm_80, and products in 8 bits need sm_89 or newer (Ada, Hopper, Blackwell). Use "
-            "\"bf16\": {\"enabled\": true} instead of \"fp8\"");
+  EXPECT_EQ(fp8::refusal({0, 89, 12080}, false), "");
+  EXPECT_EQ(fp8::refusal({0, 100, 13000}, false), "");
+  for (const bool blocks : {false, true})
+    EXPECT_EQ(fp8::refusal({1, 80, 13000}, blocks),
+              "precision/fp8: GPU 1 is sm_80, and products in 8 bits need sm_89 or newer (Ada, Hopper, Blackwell). Use "
+              "\"bf16\": {\"enabled\": true} instead of \"fp8\"");
+}
+
+TEST_F(Fp8Plugin, refuses_scales_of_blocks_on_other_gpus_than_hopper_and_on_an_old_cuda) {
+  EXPECT_EQ(fp8::refusal({0, 90, 12090}, true), "");
+  const std::string remedy = ". Use \"recipe\": \"Float8CurrentScaling\" or \"DelayedScaling\", or \"bf16\"";
+  for (const int arch : {89, 100, 120})
+    EXPECT_EQ(fp8::refusal({2, arch, 13000}, true), concat("precision/fp8: GPU 2 is sm_", arch,
+                                                           ", and cuBLASLt multiplies with scales of blocks "
+                                                           "(Float8BlockScaling) on sm_90 alone (H100, H200)",
+                                                           remedy));
+  EXPECT_EQ(
+      fp8::refusal({0, 90, 12080}, true),
+      "precision/fp8: the CUDA runtime is 12.8, and products with scales of blocks (Float8BlockScaling) need 12.9 "
+      "or newer" +
+          remedy);
 }
 
 // --- whole runs
@@ -131,25 +147,30 @@ TEST(Fp8Run, tensor_parallel_ranks_follow_one_and_repeat_their_bits) {
   }
 }
 
-TEST_F(Fp8Plugin, refuses_scales_of_blocks_on_a_gpu_with_what_to_do) {
+TEST_F(Fp8Plugin, says_that_no_gpu_has_computed_with_scales_of_blocks) {
   RunFacts run;
-  for (const char* device : {"cpu", "cuda"}) {
-    run.device = device;
-    PlanRecord ctx({}, run);
-    make(R"({"recipe": "Float8BlockScaling"})")->plan(ctx);
-    EXPECT_EQ(ctx.refusals().size(), run.device == "cpu" ? 0u : 1u) << device;
-    for (const auto& refusal : ctx.refusals())
-      EXPECT_NE(refusal.text.find("Use Float8CurrentScaling"), std::string::npos) << refusal.text;
-  }
+  for (const char* device : {"cpu", "cuda"})
+    for (const std::string recipe : {"Float8BlockScaling", "Float8CurrentScaling"}) {
+      run.device = device;
+      PlanRecord ctx({}, run);
+      make(concat(R"({"recipe": ")", recipe, R"("})"))->plan(ctx);
+      EXPECT_TRUE(ctx.refusals().empty());
+      bool said = false;
+      for (const auto& cost : ctx.costs()) said = said || cost.text.starts_with("no GPU has computed with scales of b");
+      EXPECT_EQ(said, run.device == "cuda" && recipe == "Float8BlockScaling") << device << " " << recipe;
+    }
 }
 
 // What a planner counts products and casts by.
 TEST_F(Fp8Plugin, says_what_its_products_are_computed_with) {
   RunFacts run;
-  for (const auto& [device, type] : {std::pair("cpu", "products.float32"), std::pair("cuda", "products.float8")}) {
+  for (const auto& [device, recipe, type] : {std::tuple("cpu", "DelayedScaling", "products.float32"),
+                                             std::tuple("cuda", "DelayedScaling", "products.float8.read_once"),
+                                             std::tuple("cuda", "Float8BlockScaling", "products.float8.read_once"),
+                                             std::tuple("cuda", "Float8CurrentScaling", "products.float8")}) {
     run.device = device;
     PlanRecord ctx({}, run);
-    make()->plan(ctx);
+    make(concat(R"({"recipe": ")", recipe, R"("})"))->plan(ctx);
     ASSERT_EQ(ctx.offers().size(), 1u);
     EXPECT_EQ(ctx.offers()[0].text, type);
   }

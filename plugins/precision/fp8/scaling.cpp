@@ -14,6 +14,8 @@
 #include <cmath>
 #include <limits>
 
+#include "blocks.h"
+
 namespace drivetrain::fp8 {
 
 // Of layers that were made twice (a fused block that is left to the model) one runs.
@@ -114,7 +116,7 @@ Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) con
     const at::Tensor amax = over_parts(absolute_maximum(x));
     return {scale_of(amax, type) + (amax - amax), type};
   }
-  const bool cast_raises = recording_ && cast_sees(x);
+  const bool cast_raises = recording_ && by_kernel(x);
   const at::Tensor used = of(used_, place, role);
   const at::Tensor amax = over_parts(absolute_maximum(x, cast_raises ? used : at::Tensor()));
   at::Tensor seen = of(seen_, place, role);
@@ -145,16 +147,14 @@ Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
   return fp8::cast(x, its.value, its.type, its.seen);
 }
 
-// A square block has one scale either way; a row of 128 is another one.
 Scaled Scaling::cast_transposed(int64_t layer, Role role, const at::Tensor& x) const {
-  if (recipe_.blocks && role == Role::weight) return transposed(cast(layer, role, x));
-  if (recipe_.blocks) return cast_blocks(x.t(), block_rows(role), type_of(role));
+  if (recipe_.blocks) return cast_blocks_transposed(x, block_rows(role), type_of(role));
   const Scale its = scale_again(layer, role, x);
   return fp8::cast_transposed(x, its.value, its.type);
 }
 
 Both Scaling::cast_both(int64_t layer, Role role, const at::Tensor& x) const {
-  if (recipe_.blocks) return {cast(layer, role, x), cast_transposed(layer, role, x)};
+  if (recipe_.blocks) return cast_blocks_both(x, block_rows(role), type_of(role));
   const Scale its = scale(layer, role, x);
   return fp8::cast_both(x, its.value, its.type, its.seen);
 }

@@ -61,12 +61,14 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
 }
 
 // Operands in 8 bits: x and W are cast forward and, transposed, backward; dy once into both. A cast reads twice, for
-// the largest value and for what it writes. Passes count three times forward.
+// the largest value and for what it writes, unless the plugin says that it reads once. Passes count three times
+// forward.
 void add_casts(StepWork& work, const RunPlan& plan) {
-  if (plan.dtypes.products != "float8") return;
-  const double cast = 2 * plan.run.compute_bytes + 1;
+  const std::string type = "float8", &products = plan.dtypes.products;
+  if (!products.starts_with(type)) return;
+  const double cast = (products == type ? 2 : 1) * plan.run.compute_bytes + 1;
   for (ProductWork& p : work.products) {
-    p.dtype = plan.dtypes.products;
+    p.dtype = type;
     work.passed_bytes += p.count * (2 * cast * (p.rows + p.out) * p.in + (cast + 1) * p.rows * p.out) / 3;
   }
 }
