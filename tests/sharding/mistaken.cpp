@@ -13,6 +13,7 @@ class Mistaken : public StateSharing {
   struct Options {
     std::string mistake = "none";
     int64_t stage = 1, group_size = 0;
+    bool gather_late = false;
   };
   static OptionTable options() {
     return table<Options>()
@@ -20,14 +21,15 @@ class Mistaken : public StateSharing {
         .one_of({"none", "sums_too_late", "remainder_dropped", "across_groups_first", "gather_left_out",
                  "third_part_dropped"})
         .field("stage", &Options::stage, "as ZeRO's")
-        .field("group_size", &Options::group_size, "ranks that share a copy; 0: all");
+        .field("group_size", &Options::group_size, "ranks that share a copy; 0: all")
+        .field("gather_late", &Options::gather_late, "as on a device: new values are gathered by the next pass");
   }
 
   Mistaken(const Options& options, const Services& services) : StateSharing(services), section_(options) {}
 
   void plan(PlanContext& ctx) override {
     options_.shard_grads = section_.stage >= 2, options_.shard_values = section_.stage == 3;
-    options_.bucket = 3000;
+    options_.bucket = 3000, options_.gather_late = section_.gather_late;
     if (section_.group_size > 0)
       share_over_groups(ctx, "group_size", section_.group_size);
     else

@@ -2,6 +2,8 @@
 // table gives way to one in which the mistake was planted (mistaken.cpp), in the cells where the table trains it.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "sharding/bits.h"
 
 namespace drivetrain::test {
@@ -56,6 +58,21 @@ TEST_P(SameBitsMistakes, are_found_by_the_cells_of_their_strategy) {
 
 INSTANTIATE_TEST_SUITE_P(Planted, SameBitsMistakes, testing::ValuesIn(kPlanted),
                          [](const auto& info) { return info.param.mistake; });
+
+// Between an update and the next pass nobody reads whole values: neither the evaluations nor the final weights, which
+// are part of the bits.
+TEST(SameBitsLate, values_that_the_next_pass_gathers_are_those_that_were_gathered_behind_their_update) {
+  std::map<std::string, int> tried;
+  for (const TableCell& cell : chosen_cells()) {
+    const std::string name = cell.strategy->name;
+    const char* const stage = name == "zero stage 1" ? "1" : name == "zero stage 2" ? "2" : nullptr;
+    if (!stage || cell.share || ++tried[name] > 2) continue;
+    SCOPED_TRACE(name_of(cell));
+    const std::string options = concat(R"("gather_late": true, "stage": )", stage);
+    EXPECT_EQ(train_instead({"none", "", options.c_str(), nullptr}, cell, "none"), reference_of(cell.setting).text);
+  }
+  EXPECT_EQ(tried.size(), 2u);
+}
 
 }  // namespace
 }  // namespace drivetrain::test
