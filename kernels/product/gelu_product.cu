@@ -111,17 +111,19 @@ bool choose(Prepared& p, uint32_t alignment) {
   return good && found > 0 && answer.state == CUBLAS_STATUS_SUCCESS;
 }
 
-// Null: there is none. Under the lock of the caller.
-const Prepared* prepared(const GeluProduct& op) {
+// Both under the lock of the caller. Null: CUDA is not there.
+cublasLtHandle_t handle_of(int device) {
   static std::map<int, cublasLtHandle_t> handles;  // light, and without a workspace of their own
+  cublasLtHandle_t& handle = handles[device];
+  return handle || lt().create(&handle) == CUBLAS_STATUS_SUCCESS ? handle : nullptr;
+}
+
+// Null: there is none.
+const Prepared* prepared(const GeluProduct& op, int device, cublasLtHandle_t handle) {
   static std::map<Key, Prepared> all;
-  int device = 0;
-  cudaGetDevice(&device);
   const uint32_t alignment = alignment_of(op);
   const Key key{device, op.dtype, op.backward, op.bias != nullptr, op.n, op.k, op.m, alignment};
   if (const auto known = all.find(key); known != all.end()) return &known->second;
-  cublasLtHandle_t& handle = handles[device];
-  if (!handle && lt().create(&handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
   Prepared p;
   p.handle = handle;
   if (!describe(p, op) || !choose(p, alignment)) return nullptr;
@@ -136,7 +138,11 @@ int gelu_product_cuda(const GeluProduct& op, void* stream) {
   if (!lt().found) return cudaErrorSharedObjectInitFailed;
   static std::mutex mutex;  // descriptors hold the pointers of a call
   const std::lock_guard lock(mutex);
-  const Prepared* const p = prepared(op);
+  int device = 0;
+  cudaGetDevice(&device);
+  const cublasLtHandle_t handle = handle_of(device);
+  if (!handle) return cudaErrorInitializationError;
+  const Prepared* const p = prepared(op, device, handle);
   if (!p) return kNoSuchProduct;
   const float one = 1, zero = 0;
   const bool launched = p->point_to(op) && lt().multiply(p->handle, p->product, &one, op.weight, p->weight, op.x, p->x,

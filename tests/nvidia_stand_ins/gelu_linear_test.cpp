@@ -58,6 +58,14 @@ struct Layer {
   std::shared_ptr<Linear> layer;
 };
 
+// A strategy's, in 8 bits, say.
+struct OtherProduct : LinearProduct {
+  at::Tensor forward(const at::Tensor&, const Param&, const at::Tensor&) const override { return {}; }
+  at::Tensor backward(const at::Tensor&, const at::Tensor&, const ParamPtr&, bool, WeightWork&) const override {
+    return {};
+  }
+};
+
 constexpr int64_t kRows[] = {1, 7, 66};
 constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kHalf};
 
@@ -115,6 +123,9 @@ TEST_F(GeluLinear, is_there_for_sixteen_bits_on_cuda_and_widths_of_eight) {
     EXPECT_EQ(gelu_of(*odd.layer, at::kCUDA, dtype), nullptr);
   }
   EXPECT_EQ(gelu_of(*fits.layer, at::kCUDA, at::kFloat), nullptr);
+  LinearSpec spec;
+  spec.name = "fc", spec.in = 24, spec.out = 40, spec.product = std::make_shared<OtherProduct>();
+  EXPECT_EQ(gelu_of(*make_plain_layers(nullptr)->linear(spec), at::kCUDA, at::kBFloat16), nullptr);
 }
 
 TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {

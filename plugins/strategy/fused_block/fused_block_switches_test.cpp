@@ -38,6 +38,7 @@ at::Tensor numbers(std::vector<int64_t> shape, const std::string& name, double s
 struct Passed {
   bool fused = false;
   double kept = 0, told = 0;  // bytes behind forward, and those that the plan counts
+  double on_cuda = 0;         // that it counts for backward there, in bfloat16
   std::vector<std::string> names;
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
 };
@@ -82,7 +83,12 @@ Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, 
   if (spec.parallel) passed.kept -= static_cast<double>(delta.numel() * delta.element_size());  // so is the residual
   VisitShape shape;
   shape.rows = 2, shape.tokens = shape.rank_tokens = static_cast<double>(2 * S), shape.dtype = dtype;
-  if (passed.fused) passed.told = unit->visit_memory(shape, [&](std::string_view) { return keep; })->kept.bytes();
+  const auto counted = [&] { return *unit->visit_memory(shape, [&](std::string_view) { return keep; }); };
+  if (passed.fused) {
+    passed.told = counted().kept.bytes();
+    shape.on_cpu = false, shape.dtype = at::kBFloat16;
+    passed.on_cuda = counted().working.bytes();
+  }
   const at::Tensor dy = numbers({2, S, spec.hidden}, "dy", 1, dtype);
   const Tensors dx = unit->backward(y.size() == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
   passed.tensors["output"] = y.size() == 2 ? at::add(y[0], y[1]) : y[0];
@@ -259,6 +265,10 @@ TEST(FusedBlockSwitches, products_with_gelu_keep_the_bytes_that_they_tell_the_pl
       kGelu[0].set(spec);
       const Passed found = pass(spec, true, at::kFloat, Keep::all, 64, cheap, chunk, "mlp.");
       EXPECT_NEAR(found.kept, found.told, 0.03 * found.told);
+      // Of so small a block the product's own memory is nearly all that backward takes.
+      const Passed before = pass(spec, true, at::kFloat, Keep::all, 64, cheap, chunk);
+      EXPECT_NEAR(found.on_cuda, 32 << 20, before.on_cuda);
+      EXPECT_LT(before.on_cuda, 1 << 20);
     }
 }
 
