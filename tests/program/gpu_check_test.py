@@ -162,7 +162,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.run_check("--stage", "ranks", BROKEN="0", DRIVETRAIN_NCCL=self.nccl(23007)), 0, self.text)
         rows = self.rows()
         self.assertEqual({row["result"] for row in rows.values()}, {"passed"}, self.text)
-        self.assertEqual(len(rows), 41)
+        self.assertEqual(len(rows), 56)
         self.assertIn("NCCL 2.30.7 of ", rows["NCCL"]["figures"])
         self.assertIn("exit 137 after", rows["SIGKILL of a rank, 1F1B"]["figures"])
         self.assertIn("exit 5 after", rows["SIGSTOP of rank 0, ddp"]["figures"])

@@ -77,6 +77,15 @@ TABLE = {
     "ring": (2, {}, context("ring", 2)),
     "ulysses": (2, {}, context("ulysses", 2)),
     "ring, flash, bfloat16": (2, {}, both(context("ring", 2), HALF, {"attention": "flash"})),
+    "zero 1, recorded, with evaluations": (2, {}, both(zero(1), RECORDED, {"eval_interval": 2, "eval_iters": 1})),
+    "zero 2, recorded": (2, {}, both(zero(2), RECORDED)),
+    "zero 3, recorded": (2, {}, both(zero(3), RECORDED)),
+    "fsdp, recorded": (2, {}, both(fsdp(), RECORDED)),
+    "zero 2, bfloat16, recorded": (2, {}, both(zero(2), HALF, RECORDED)),
+    "gpipe, recorded": (2, {}, both(pipeline("gpipe", 2), RECORDED)),
+    "1F1B, recorded": (2, {}, both(pipeline("one_f_one_b", 2), RECORDED)),
+    "interleaved, recorded": (2, {}, both(pipeline("interleaved", 2, chunks=2), RECORDED)),
+    "zero bubble, recorded": (2, {}, both(pipeline("zero_bubble_h1", 2), RECORDED)),
     "ddp, 4 ranks": (4, {}, EAGER),
     "zero 1 in groups of 2": (4, {}, zero(1, group_size=2)),
     "zero 2, 4 ranks": (4, {}, zero(2)),
@@ -89,8 +98,14 @@ TABLE = {
     "tp 2, zero 3, dp 2": (4, {}, both(tp(2), zero(3))),
     "pp 2, zero 2, dp 2": (4, {}, both(pipeline("one_f_one_b", 2), zero(2))),
     "ring 2, fsdp, dp 2": (4, {}, both(context("ring", 2), fsdp())),
+    "zero 2, 4 ranks, recorded": (4, {}, both(zero(2), RECORDED)),
+    "zero 3, 4 ranks, recorded": (4, {}, both(zero(3), RECORDED)),
+    "zero 3, hpZ, recorded": (4, {}, both(zero(3, zero_hpz_partition_size=2), RECORDED)),
+    "fsdp, hybrid, recorded": (4, {}, both(fsdp(shard_group_size=2), RECORDED)),
+    "1F1B, 4 stages, recorded": (4, {}, both(pipeline("one_f_one_b", 4), RECORDED)),
+    "pp 2, zero 2, dp 2, recorded": (4, {}, both(pipeline("one_f_one_b", 2), zero(2), RECORDED)),
 }
-SAME_BITS = {"ddp": EAGER, "zero 1": zero(1), "zero 3": zero(3), "fsdp": fsdp()}
+SAME_BITS = {"ddp": EAGER, "zero 1": zero(1), "zero 3": zero(3), "fsdp": fsdp(), "zero 2, recorded": both(zero(2), RECORDED)}
 DETERMINISTIC = {"communicator": {"type": "nccl", "params": {"deterministic": True}}}
 SAVED = {"checkpoint_policy": {"type": "every", "params": {"steps": 3}}}
 ENDLESS = {"train_steps": 1000000, "monitors": {"type": "jsonl"}}
@@ -173,7 +188,7 @@ def compared(expected, found, tolerance):
 
 def check_bits(machine):
     if machine.dry:
-        return "drivetrain launch -n 2 CONFIG, four times"
+        return f"drivetrain launch -n 2 CONFIG, {len(SAME_BITS)} times"
     environment, found = environment_for(machine, 2), {}
     for name, more in SAME_BITS.items():
         found[name] = losses_of(machine, f"bits of {name}", on_gpu(both(more, DETERMINISTIC)), 90, 2, environment=environment)

@@ -1,0 +1,144 @@
+// Whole runs of two ranks whose steps are recorded, with a device whose replays do nothing: pipelines and sharded
+// models hold their calls whole, and replays stand for the calls of steps that are not recorded, in the same order.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/empty.h>
+
+#include <atomic>
+
+#include <drivetrain/testkit/kit/temp_folder.h>
+#include "plan/prepare_run.h"
+#include "run/run.h"
+#include "step/trainer.h"
+#include "support/train_threads.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr int64_t kRanks = 2, kSteps = 6, kRecorded = 4;  // the step that is recorded
+
+// What is recorded also runs; a replay does not.
+struct SilentGraph final : DeviceGraph {
+  void begin() override {}
+  void end() override {}
+  void replay() override {}
+};
+
+struct SilentDevice final : DeviceRuntime {
+  int64_t count() const override { return 1; }
+  DeviceFacts facts(int64_t) const override { return {}; }
+  void use(int64_t) override {}
+  void* current_stream(const at::Device&) override { return nullptr; }
+  void synchronize(const at::Device&) override {}
+  std::string error_text(int) const override { return {}; }
+  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, dtype); }
+  DeviceMemory memory(const at::Device&) override { return {}; }
+  void reset_peak(const at::Device&) override {}
+  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return pinned(numel, dtype); }
+  int64_t new_graph_pool() override { return 0; }
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t) override {
+    return ++graphs, std::make_unique<SilentGraph>();
+  }
+  std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return nullptr; }
+  std::atomic<int> graphs = 0;
+};
+
+struct RankOutcome {
+  std::vector<double> losses;
+  std::vector<std::string> calls;
+  std::string error;
+};
+
+void train_rank(const std::string& way, bool recorded, int rank, const std::shared_ptr<Store>& store, RankOutcome& to) {
+  at::set_num_threads(1);
+  TrainRequest request;
+  Problems problems;
+  request.config = parse_json(
+      concat(R"({
+      "train_steps": )",
+             kSteps,
+             R"(, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "eval_interval": 5, "eval_iters": 1,
+      "monitors": false, "communicator": {"type": "local", "params": {"share": false}}, "attention": "standard",
+      "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 16,
+                "max_position_embeddings": 8}},
+      "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, )",
+             way, "}"),
+      "test");
+  request.settings = read_run_settings(request.config, "test.json", problems);
+  request.chosen = choose_plugins(request.config, test::built_plugins(), "cpu", problems);
+  problems.throw_if_any();
+  request.setup.environment.rank = request.setup.environment.local_rank = rank;
+  request.setup.environment.world_size = request.setup.environment.local_size = kRanks;
+  request.setup.store = store;
+  request.setup.log = make_console_log({.rank = 1});
+  const auto flight = request.setup.flight = std::make_shared<FlightRecord>(rank, kRanks);
+  Run run(
+      std::move(*prepare_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
+  try {
+    build_run(run);
+    run.plan.capture.on = recorded;
+    const std::atomic<int> stop = 0;
+    Trainer trainer(
+        trainer_parts(run), [&](int64_t, Value data) { to.losses.push_back(data.find("loss")->as_double()); }, stop);
+    trainer.train();
+  } catch (const Error& e) {
+    to.error = e.what();
+    run.plugins.communicator->abort(e.what());
+  }
+  for (const FlightEntry& e : flight->entries())
+    to.calls.push_back(
+        concat(e.group, " ", name_of(e.call.op), " #", e.call.number, " of ", e.call.bytes, " with ", e.call.peer));
+}
+
+std::vector<RankOutcome> train(const std::string& way, bool recorded) {
+  const auto store = make_local_store();
+  std::vector<RankOutcome> ranks(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] { train_rank(way, recorded, rank, store, ranks[static_cast<size_t>(rank)]); });
+  for (std::thread& thread : threads) thread.join();
+  return ranks;
+}
+
+class RecordedRanks : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { set_device_runtime(&device_); }
+  void TearDown() override { set_device_runtime(nullptr); }
+  SilentDevice device_;
+};
+
+TEST_P(RecordedRanks, make_the_calls_of_steps_that_are_not_recorded) {
+  const std::vector<RankOutcome> as_it_is = train(GetParam(), false);
+  EXPECT_EQ(device_.graphs, 0);
+  const std::vector<RankOutcome> recorded = train(GetParam(), true);
+  EXPECT_EQ(device_.graphs, 2 * kRanks);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(recorded[rank].error + as_it_is[rank].error, "");
+    EXPECT_EQ(recorded[rank].calls, as_it_is[rank].calls);
+    ASSERT_EQ(recorded[rank].losses.size(), static_cast<size_t>(kSteps));
+    // Behind the recorded one nothing is computed here.
+    for (int64_t step = 0; step < kRecorded; ++step)
+      EXPECT_EQ(recorded[rank].losses[step], as_it_is[rank].losses[step]) << "step " << step + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, RecordedRanks,
+    testing::Values(R"("pipeline": {"type": "gpipe", "params": {"stages": 2}})",
+                    R"("pipeline": {"type": "one_f_one_b", "params": {"stages": 2}})",
+                    R"("pipeline": {"type": "interleaved", "params": {"stages": 2, "chunks": 2}})",
+                    R"("pipeline": {"type": "zero_bubble_h1", "params": {"stages": 2}})",
+                    R"("zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0})",
+                    R"("data_parallel": {"type": "fsdp", "params": {"prefetch": 1}})"),
+    [](const auto& info) { return concat("way_", info.index); });
+
+// On the CPU, where nothing is recorded, ZeRO gathers behind the update.
+TEST_F(RecordedRanks, a_gather_that_would_cross_the_end_of_a_recorded_update_is_named) {
+  for (const RankOutcome& rank : train(R"("zero_optimization": {"stage": 1})", true))
+    for (const char* words : {"data_parallel/zero, hook before_forward", "waits for all_gather #",
+                              "made before this part of the step", "set \"capture\": false"})
+      EXPECT_NE(rank.error.find(words), std::string::npos) << words << " in " << rank.error;
+}
+
+}  // namespace
+}  // namespace drivetrain
