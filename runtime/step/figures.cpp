@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -11,7 +12,8 @@ namespace drivetrain {
 namespace {
 
 constexpr int64_t kNumbers = sizeof(RankFigures) / sizeof(double), kOfDevice = 2;
-static_assert(std::is_trivially_copyable_v<RankFigures>);
+static_assert(std::is_trivially_copyable_v<RankFigures> && offsetof(RankFigures, squares) == sizeof(double) &&
+              offsetof(RankFigures, tokens) == kOfDevice * sizeof(double));
 
 }  // namespace
 

@@ -72,7 +72,8 @@ double SumsOverRanks::digest(const NamedSums& mine) {
 std::map<std::string, SumOverRanks> SumsOverRanks::add(const NamedSums& mine, int64_t most,
                                                        const std::vector<double>& digests) {
   const at::NoGradGuard no_grad;
-  const bool known = digests == digests_;
+  const auto count = static_cast<size_t>(world_->size() * most);
+  const bool known = digests == digests_ && names_.size() == count;
   const int64_t width = known ? kName : kRecord;
   const at::Tensor table = at::zeros({most, width}, at::TensorOptions(at::kDouble));
   double* at = table.mutable_data_ptr<double>();
@@ -94,7 +95,6 @@ std::map<std::string, SumOverRanks> SumsOverRanks::add(const NamedSums& mine, in
   const at::Tensor host = all.to(at::kCPU);
   if (gathered && !host.is_same(all)) gathered->wait();  // an abort meanwhile: as in Figures
   const double* const records = host.const_data_ptr<double>();
-  const auto count = static_cast<size_t>(world_->size() * most);
   if (!known) names_.assign(count, "");
   std::map<std::string, SumOverRanks> result;
   for (size_t i = 0; i < count; ++i) {

@@ -158,7 +158,7 @@ TEST_F(Averages, are_means_in_float64_of_the_weights_alone) {
     EXPECT_EQ(outcome.taken, 1U);
     EXPECT_EQ(outcome.left_out, 2U);
     EXPECT_EQ(outcome.strategies, std::vector<std::string>{"strategy/x"});
-    EXPECT_NE(outcome.text(output).find("warning: among them the state of strategy/x"), std::string::npos);
+    EXPECT_NE(outcome.text(output).find("among them the state of strategy/x"), std::string::npos);
     EXPECT_EQ(run.tags()[0].step, 3);
   }
 }

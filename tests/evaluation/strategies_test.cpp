@@ -195,6 +195,12 @@ TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_
   const std::string said = said_of(longer.folder);
   for (const char* part : {"final weights, of step 5", "newest checkpoint is of step 7", "checkpoint convert"})
     EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
+  for (const bool whole_manifest : {true, false}) {  // what became of a checkpoint is nothing to weights that are whole
+    for (const auto& file : std::filesystem::recursive_directory_iterator(longer.folder + "/checkpoints"))
+      if (file.is_regular_file() && (!whole_manifest || file.path().filename() != "manifest.json"))
+        std::filesystem::resize_file(file, 1);
+    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5"), std::string::npos);
+  }
 }
 
 TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
@@ -204,7 +210,7 @@ TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
       concat(eval_section(folder, R"("interval": 0)"), ", ", kAtEnd, ", ", elsewhere, R"(, "save_final": false)"));
   expect_figures_of_the_run(run);
   std::filesystem::remove_all(folder.path("elsewhere"));
-  expect_refused(run.folder, {run.folder, "neither final weights nor a checkpoint"});
+  expect_refused(run.folder, {run.folder, "holds no model", "no final weights", "no known checkpoint is there"});
 }
 
 }  // namespace

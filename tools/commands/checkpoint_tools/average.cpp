@@ -10,7 +10,6 @@
 #include <set>
 #include <tuple>
 
-#include <drivetrain/strategy.h>
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -19,6 +18,7 @@
 #include "checkpoint_tools/new_place.h"
 #include "checkpoint_tools/tool_text.h"
 #include "formats/frozen_base.h"
+#include "train/strategy_state.h"
 
 namespace drivetrain {
 namespace {
@@ -110,15 +110,6 @@ std::vector<std::vector<StateSlice>> cut_into_parts(const std::vector<StoredTens
   return parts;
 }
 
-// "strategy/NAME" of every strategy that keeps something.
-std::vector<std::string> strategies_with_state(const Checkpoint& checkpoint) {
-  const std::string kind = concat(Strategy::kKind, "/");
-  std::set<std::string> ids;
-  for (const StoredTensor& tensor : checkpoint.tensors())
-    if (tensor.name.starts_with(kind)) ids.insert(tensor.name.substr(0, tensor.name.find('/', kind.size())));
-  return {ids.begin(), ids.end()};
-}
-
 class Averaging {
  public:
   Averaging(const std::vector<Source>& sources, const std::vector<StoredTensor>& weights, const std::atomic<int>& stop)
@@ -202,7 +193,8 @@ AverageOutcome average_checkpoints(const StoredRun& run, const Registry& registr
   for (const Source& source : sources) outcome.from.push_back(source.tag.tag);
   for (const StoredTensor& tensor : weights) ++(at::isFloatingType(tensor.dtype) ? outcome.averaged : outcome.taken);
   outcome.left_out = newest.checkpoint->tensors().size() - weights.size();
-  outcome.strategies = strategies_with_state(*newest.checkpoint);
+  const std::set<std::string> strategies = strategies_with_state(*newest.checkpoint);
+  outcome.strategies = {strategies.begin(), strategies.end()};
   outcome.not_finite = averaging.not_finite();
   return outcome;
 }
@@ -213,8 +205,8 @@ std::string AverageOutcome::text(const std::string& output) const {
   text += concat("left out: counters and ", counted(left_out, "tensor"),
                  " that only a run that goes on needs, such as the optimizer's; a run refuses to go on from it\n");
   if (!strategies.empty())
-    text += concat("warning: among them the state of ", join(strategies), ": a model that computes by it, such as by ",
-                   "biases of routers, is another one without\n");
+    text += concat("among them the state of ", join(strategies), ": a model that computes by it, as by biases of ",
+                   "routers, is another one without\n");
   if (not_finite > 0) text += concat("warning: ", not_finite, " elements are NaN or infinite\n");
   return concat(text, "saved as ", tag, " in ", one_line(output), "\n");
 }

@@ -72,35 +72,42 @@ int64_t step_of(const Checkpoint& state) {
   return next && next->is_int() ? next->as_int() - 1 : -1;
 }
 
-// A checkpoint of the run; null: it has none, or none of that tag.
-std::shared_ptr<const Checkpoint> own_checkpoint(const PreparedRun& run, const std::string& folder,
-                                                 const std::string& tag) {
+struct FoundCheckpoint {
+  std::shared_ptr<const Checkpoint> state;  // null: there is none that is wanted
+  std::string instead;                      // why, or what there is
+};
+
+FoundCheckpoint own_checkpoint(const PreparedRun& run, const std::string& folder, const std::string& tag) {
   try {
     const OpenedFolder opened = run.folders->open(folder, tag);
-    return opened.naming == kNativeNaming ? opened.state : nullptr;
+    if (opened.naming == kNativeNaming) return {opened.state, ""};
+    return {nullptr, "the run has no checkpoint"};
   } catch (const Error& e) {
     if (e.code() != ErrorCode::config) throw;
-    return nullptr;
+    return {nullptr, concat("the run has no checkpoint that can be read (", e.what(), ")")};
   }
 }
 
-struct FoundCheckpoint {
-  std::shared_ptr<const Checkpoint> state;  // null: there is none of the step
-  std::string instead;                      // what there is
-};
+// Beside other weights, which are taken whatever became of it.
+std::shared_ptr<const Checkpoint> newest_beside(const PreparedRun& run, const std::string& folder) {
+  try {
+    return own_checkpoint(run, folder, "").state;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 // The newest checkpoint, if the final weights, where there are some, are of its step. `any`: an older one of their
 // step will do, too.
 FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder, bool any = false) {
   const int64_t wanted = final_step(folder);
   if (any && wanted >= 0)
-    if (auto older = own_checkpoint(run, folder, tag_of_step(wanted))) return {older, ""};
-  const auto newest = own_checkpoint(run, folder, "");
-  if (!newest) return {nullptr, "the run has no checkpoint"};
-  const int64_t found = step_of(*newest);
+    if (FoundCheckpoint older = own_checkpoint(run, folder, tag_of_step(wanted)); older.state) return older;
+  FoundCheckpoint newest = own_checkpoint(run, folder, "");
+  const int64_t found = newest.state ? step_of(*newest.state) : wanted;
   if (wanted >= 0 && wanted != found)
     return {nullptr, concat("the newest checkpoint is of step ", found, ", and final/ of step ", wanted)};
-  return {newest, ""};
+  return newest;
 }
 
 // Whether final/ has a file with every parameter that strategies added.
@@ -113,20 +120,6 @@ bool final_has_added(const PreparedRun& run, const std::string& folder) {
     for (const WeightRule& rule : weights.rules.rules) missing.erase(rule.param);
   }
   return missing.empty();
-}
-
-// What strategies that are not in `acting` keep in a checkpoint: their ids.
-std::vector<std::string> left_out(const Checkpoint& state, const Value& recorded, const Value& acting) {
-  std::set<std::string> acts;
-  for (const Value& entry : acting.items()) acts.insert(id_of(entry));
-  std::vector<std::string> left;
-  for (const Value& entry : recorded.items()) {
-    const std::string id = id_of(entry);
-    const std::vector<StoredTensor> tensors = state.tensors();
-    const auto is_its_own = [&](const StoredTensor& tensor) { return tensor.name.starts_with(id + "/"); };
-    if (!acts.contains(id) && std::any_of(tensors.begin(), tensors.end(), is_its_own)) left.push_back(id);
-  }
-  return left;
 }
 
 }  // namespace
@@ -194,26 +187,28 @@ void load_strategy_state(Run& run, const std::string& folder) {
 void say_which_weights(const ModelSource& used, const std::string& folder, const Value& acting,
                        const PreparedRun& run) {
   if (used.recorded.is_null()) return;
-  const auto newest = own_checkpoint(run, folder, "");
-  const bool is_final = used.is_export || used.weights.empty();
-  if (!newest && !is_final)
-    throw fail(ErrorCode::config, one_line(folder), " holds no model: the run has neither final weights nor a ",
-               "checkpoint. Give a run folder of a finished run or a Hugging Face folder");
-  if (!newest) return;
-  const int64_t final = final_step(folder), saved = step_of(*newest);
-  if (is_final) {
-    if (final >= 0 && saved > final)
-      run.log->warning(concat(
-          one_line(folder), ": these are its final weights, of step ", final, ", and its newest checkpoint is of step ",
-          saved, "\n   for that one's: drivetrain checkpoint convert ", one_line(folder), " FOLDER --to hf"));
+  const int64_t final = final_step(folder);
+  const std::string name = one_line(folder);
+  if (used.is_export || used.weights.empty()) {
+    const auto newest = newest_beside(run, folder);
+    if (newest && final >= 0 && step_of(*newest) > final)
+      run.log->warning(concat(name, ": these are its final weights, of step ", final,
+                              ", and its newest checkpoint is of step ", step_of(*newest),
+                              "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
     return;
   }
-  if (final < 0)
-    run.log->info(concat(one_line(folder), ": has no final weights; these are of its checkpoint of step ", saved));
-  for (const std::string& id : left_out(*newest, recorded_strategies(folder), acting))
-    run.log->warning(concat(one_line(folder), ": what ", id, " keeps in the checkpoint of step ", saved,
-                            " has no part in these weights, which are the trained ones; final weights may be made "
-                            "with it: end the run with \"save_final\""));
+  const FoundCheckpoint found = own_checkpoint(run, folder, "");
+  if (!found.state)
+    throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ", found.instead,
+               "\n   give a run folder of a finished run or a Hugging Face folder");
+  const int64_t saved = step_of(*found.state);
+  if (final < 0) run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
+  std::set<std::string> left = strategies_with_state(*found.state);
+  for (const Value& entry : acting.items()) left.erase(id_of(entry));
+  for (const std::string& id : left)
+    run.log->warning(concat(name, ": what ", id, " keeps in the checkpoint of step ", saved, " has no part in these ",
+                            "weights, which are the trained ones; final weights may be made with it",
+                            final < 0 ? ": end the run with \"save_final\"" : concat(", see ", name, "/final")));
 }
 
 }  // namespace drivetrain

@@ -75,6 +75,14 @@ std::vector<const NamedStrategy*> keeping_state(const PreparedRun& run, std::vec
   return keeping;
 }
 
+std::set<std::string> strategies_with_state(const Checkpoint& checkpoint) {
+  const std::string kind = concat(Strategy::kKind, "/");
+  std::set<std::string> ids;
+  for (const StoredTensor& tensor : checkpoint.tensors())
+    if (tensor.name.starts_with(kind)) ids.insert(tensor.name.substr(0, tensor.name.find('/', kind.size())));
+  return ids;
+}
+
 void name_left_state(ExportedWeights& model, const PreparedRun& run) {
   std::vector<std::string> names, left;
   for (const NamedStrategy* const named : keeping_state(run, names))

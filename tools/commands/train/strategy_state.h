@@ -2,8 +2,11 @@
 // thread.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
+
+#include <drivetrain/checkpoint_store.h>
 
 #include "internal.h"
 #include "plan/prepared_run.h"
@@ -18,6 +21,9 @@ DRIVETRAIN_INTERNAL bool decorates(const ChosenPlugin& plugin, const PreparedRun
 DRIVETRAIN_INTERNAL std::vector<const NamedStrategy*> keeping_state(const PreparedRun& run,
                                                                     std::vector<std::string>& names);
 DRIVETRAIN_INTERNAL void visit_strategy(const NamedStrategy& named, StateVisitor& visitor);
+
+// Of a checkpoint: the ids of those whose state it holds.
+DRIVETRAIN_INTERNAL std::set<std::string> strategies_with_state(const Checkpoint& checkpoint);
 
 // Says in the model's files which strategies that decorate keep state beside them. Every rank.
 DRIVETRAIN_INTERNAL void name_left_state(ExportedWeights& model, const PreparedRun& run);
