@@ -113,7 +113,7 @@ BlockScales for_product(const Scaled& t) {
 
 at::Tensor block_product(const Scaled& a, const Scaled& b, at::ScalarType out, const at::Tensor& bias) {
   const at::NoGradGuard off;
-  if (a.rows == 0) {
+  if (a.rows < 0) {
     at::Tensor y = at::mm(widened(a), widened(b).t());
     return (bias.defined() ? y.add_(bias) : y).to(out);
   }
@@ -121,7 +121,7 @@ at::Tensor block_product(const Scaled& a, const Scaled& b, at::ScalarType out, c
   const auto [of_b, kind_b] = for_product(b);
   const at::Tensor y = at::_scaled_mm_v2(a.values, b.values.t(), {of_a}, {kind_a}, {}, {of_b}, {kind_b}, {},
                                          bias.defined() ? std::optional(bias) : std::nullopt, out);
-  return y.narrow(0, 0, a.rows);  // b's rows are a layer's columns: multiples of 16 without padding
+  return y.narrow(0, 0, a.rows).narrow(1, 0, b.rows);
 }
 
 }  // namespace drivetrain::fp8

@@ -24,7 +24,7 @@ struct Scaled {
   at::Tensor values;       // 8 bits
   at::Tensor inverse;      // float32, 1 / scale: a scalar, or of blocks (blocks.h)
   int64_t block_rows = 0;  // 0: one scale for all
-  int64_t rows = 0;        // of blocks as they lie on CUDA: those of the values that are no padding; else 0
+  int64_t rows = -1;       // of blocks as they lie on CUDA: those of the values that are no padding; else -1
 };
 
 // Whether such x are cast by our kernels: on CUDA. These raise `seen` themselves, in the same pass, and make NaN of

@@ -38,27 +38,26 @@ std::string refusal(const Gpu& gpu, bool blocks) {
 
 namespace {
 
-// A plan is made where there is no GPU too, and nothing is asked there.
-void check_gpu([[maybe_unused]] const at::Device& device, [[maybe_unused]] bool blocks) {
+// Why this process' GPU cannot compute so; empty where it can, and where there is none.
+std::string problem_of([[maybe_unused]] const at::Device& device, [[maybe_unused]] bool blocks) {
 #ifdef DRIVETRAIN_WITH_CUDA
   int count = 0, major = 0, minor = 0;
   Gpu gpu;
-  if (!device.is_cuda() || !device.has_index()) return;
+  if (!device.is_cuda() || !device.has_index()) return "";
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index() >= count) {
     (void)cudaGetLastError();  // not to be found again by the next call
-    return;
+    return "";
   }
   gpu.index = device.index();
-  const auto need = [&](cudaError_t status) {
+  for (const cudaError_t status : {cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()),
+                                   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()),
+                                   cudaRuntimeGetVersion(&gpu.cuda)})
     if (status != cudaSuccess)
-      throw fail(ErrorCode::config, "precision/fp8: GPU ", gpu.index,
-                 " does not say how old it is: ", cudaGetErrorString(status));
-  };
-  need(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  need(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()));
-  need(cudaRuntimeGetVersion(&gpu.cuda));
+      return concat("precision/fp8: GPU ", gpu.index, " does not say how old it is: ", cudaGetErrorString(status));
   gpu.arch = 10 * major + minor;
-  if (const std::string problem = refusal(gpu, blocks); !problem.empty()) throw fail(ErrorCode::config, problem);
+  return refusal(gpu, blocks);
+#else
+  return "";
 #endif
 }
 
@@ -120,9 +119,7 @@ class Fp8 final : public Precision {
   static OptionTable options() { return fp8_table(); }
 
   Fp8(const Options& options, const Services& services)
-      : options_(options), services_(services), scaling_(std::make_shared<Scaling>(recipe_of(options))) {
-    check_gpu(services.device, scaling_->recipe().blocks);
-  }
+      : options_(options), services_(services), scaling_(std::make_shared<Scaling>(recipe_of(options))) {}
 
   void plan(PlanContext& ctx) override {
     ctx.capturable();
@@ -137,6 +134,9 @@ class Fp8 final : public Precision {
       ctx.cost(
           "no GPU has computed with scales of blocks in this version: casts for it ran under an emulator, products "
           "nowhere. Hold the first losses against those of Float8CurrentScaling");
+    // The plan may be for GPUs of another machine.
+    if (const std::string problem = problem_of(services_.device, blocks); !problem.empty())
+      ctx.cost("a run on this machine's GPUs is refused: " + problem);
     if (scaling_->recipe().delayed) return;
     const Options usual;
     const auto idle = [&](const char* key, bool given) {
@@ -160,6 +160,8 @@ class Fp8 final : public Precision {
   void build(Builder& builder) override { builder.layers = make_layers(builder.layers, scaling_); }
 
   void attach(UnitList& units) override {
+    if (const std::string problem = problem_of(services_.device, scaling_->recipe().blocks); !problem.empty())
+      throw fail(ErrorCode::config, problem);
     std::vector<std::string> names;
     for (const ParamPtr& param : units.all())
       if (const std::string layer = layer_of(*param); scaling_->has_layer(layer)) names.push_back(layer);

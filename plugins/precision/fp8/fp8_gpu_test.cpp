@@ -3,11 +3,9 @@
 
 #include <cmath>
 
-#include <drivetrain/precision.h>
-
 #include "blocks.h"
-#include "device/open_device.h"
-#include "support/plugin_under_test.h"
+#include "contract/device_runtime.h"
+#include "support/gpu.h"
 #include "test_layer.h"
 
 namespace drivetrain::test {
@@ -18,12 +16,9 @@ const at::Device kGpu(at::kCUDA, 0);
 class Fp8OnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string problem = error_of([] { open_device("cuda"); });
-    Host host;
-    host.services.device = kGpu;
-    if (problem.empty())
-      problem = error_of([&] { make_plugin<Precision>(host, "fp8", R"({"recipe": "Float8BlockScaling"})"); });
-    if (!problem.empty()) GTEST_SKIP() << problem;
+    DRIVETRAIN_NEEDS_GPU();
+    const int arch = device_runtime()->facts(0).arch;
+    if (arch != fp8::kArchOfBlocks) GTEST_SKIP() << "GPU 0 is sm_" << arch << ", wanted sm_" << fp8::kArchOfBlocks;
   }
 };
 
