@@ -89,6 +89,10 @@ class GpuCheck(unittest.TestCase):
     def rows(self, logs="out"):
         return {key.split(": ", 1)[1]: row for key, row in json.loads((self.folder / logs / "results.json").read_text())["rows"].items()}
 
+    def listed(self, stage):
+        self.assertEqual(self.run_check("--list", "--stage", stage, logs="list"), 0, self.text)
+        return [line.split(": ", 1)[1] for line in self.text.splitlines()]
+
     def test_a_program_that_fails_runs_each_test_in_a_process_of_its_own(self):
         self.assertEqual(self.run_check("--stage", "live", "--only", "tests"), 1, self.text)
         row = self.rows()["device_gpu_test"]
@@ -159,17 +163,23 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual({row["result"] for row in self.rows("dry").values()}, {"starts"})
 
     def test_ranks_share_a_gpu_lose_ranks_and_resume(self):
+        names = self.listed("ranks")
         self.assertEqual(self.run_check("--stage", "ranks", BROKEN="0", DRIVETRAIN_NCCL=self.nccl(23007)), 0, self.text)
         rows = self.rows()
         self.assertEqual({row["result"] for row in rows.values()}, {"passed"}, self.text)
-        self.assertEqual(len(rows), 56)
+        self.assertEqual(set(rows), set(names))
         self.assertIn("NCCL 2.30.7 of ", rows["NCCL"]["figures"])
         self.assertIn("exit 137 after", rows["SIGKILL of a rank, 1F1B"]["figures"])
         self.assertIn("exit 5 after", rows["SIGSTOP of rank 0, ddp"]["figures"])
         self.assertIn("zero 3 on 2, then fsdp on 4: 3 steps", rows["resumed over 4 ranks"]["figures"])
+        self.assertIn("fsdp on 4, then zero 3 on 2: 3 steps", rows["resumed over 2 ranks"]["figures"])
         shared = [line for line in self.said.splitlines() if line.startswith("launch")]
         self.assertTrue(shared and all(line.endswith(" 1") for line in shared), self.said)
-        self.assertEqual(sum("train_cpu" in line for line in self.said.splitlines()), 2, "the Llama shape and the others")
+        sys.path.insert(0, str(GPU_CHECK.parent / "gpu"))
+        import ranks
+        references = {json.dumps(ranks.on_cpu(name), sort_keys=True) for name in ranks.TABLE}
+        self.assertEqual(sum("train_cpu" in line for line in self.said.splitlines()), len(references), "each config of the CPU once")
+        self.assertLess(len(references), len(ranks.TABLE) / 3)
 
     def test_ranks_want_an_nccl_that_lets_them_share(self):
         self.assertEqual(self.run_check("--stage", "ranks", DRIVETRAIN_NCCL=self.nccl(22809)), 0, self.text)
@@ -184,6 +194,16 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.said, "")
         for line in ("ranks / ranks: ring 2, fsdp, dp 2", "right / sanitizer: memcheck a step, bfloat16", "time / peer: llama_7b_gpu"):
             self.assertIn(line, self.text.splitlines())
+
+    # The stage ends after 150 s, and these tell most.
+    def test_bits_resumes_and_lost_ranks_come_behind_the_first_rows(self):
+        names = self.listed("ranks")
+        first = ["deterministic", "resumed over 4 ranks", "resumed over 2 ranks", "SIGKILL of a rank, ddp", "SIGKILL of a rank, 1F1B",
+                 "SIGSTOP of rank 0, ddp"]
+        begin = names.index("deterministic")
+        self.assertEqual(names[begin:begin + len(first)], first)
+        self.assertEqual(names[:2], ["NCCL", "ddp"])
+        self.assertLess(begin, 8)
 
     def test_a_stage_ends_with_its_own_limit(self):
         sys.path.insert(0, str(GPU_CHECK.parent / "gpu"))
@@ -206,6 +226,17 @@ class Configs(unittest.TestCase):
             with self.subTest(place):
                 self.assertRegex(runs.check_configs(here, configs()), r"^\d+ configs$")
 
+    def test_the_row_of_long_sequences_has_to_cut_and_to_offload(self):
+        sys.path.insert(0, str(GPU_CHECK.parent / "gpu"))
+        import runs
+        config = next(config for name, _, config in runs.configs(runs.PATHS) if name == "long_context")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write(json.dumps(config))
+            file.flush()
+            said = subprocess.run([TREE / "bin/drivetrain", "config", "check", file.name], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(said, r'fused_block +{"mlp_chunk":4096}')
+        self.assertRegex(said, r'activation_checkpointing +{"type":"offload"}')
+
 
 class Figures(unittest.TestCase):
     def test_kernels_are_added_up_by_time(self):
@@ -219,6 +250,18 @@ class Figures(unittest.TestCase):
         text = "==PROF== connected\n" + head + "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
         self.assertEqual(figures.by_time(text),
                          "4.00 ms in 3 kernels (two steps): gemm 75.0 % in 2, 1 GB/s; adam 25.0 % in 1, 2000 GB/s")
+
+
+    def test_steps_and_clocks_are_told_one_by_one(self):
+        sys.path.insert(0, str(GPU_CHECK.parent / "gpu"))
+        import figures
+        said = {"steps": [{"step_s": 0.114}, {"step_s": 0.1245}]}
+        busy = "0, 345, 2619, 90.10, 30\nN/A\n98, 1980, 2619, 640.50, 60\n99, 1755, 2619, 698.00, 63\n"
+        self.assertEqual(figures.one_by_one(said, busy),
+                         "; steps 114.0, 124.5 ms; multiprocessors, MHz: 1755 to 1980, median 1868; memory, MHz: 2619 to 2619, median 2619; "
+                         "power, W: 640 to 698, median 669; temperature, C: 60 to 63, median 62")
+        self.assertIn("no clocks of a busy GPU", figures.one_by_one(said, ""))
+        self.assertTrue(figures.WATCHED <= set(figures.BENCHES))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """What the machine is, how fast steps are, and which kernels their time goes to."""
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
+import statistics
+import subprocess
 
 from machine import Failed, NotRun, OutOfTime
 
@@ -30,6 +33,8 @@ BENCHES = {
     "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],
                                               None, True),
 }
+WATCHED = {"gpt2_124m_gpu, 64 sequences"}  # each step's time and the GPU's clocks: single steps take 8 to 12 % longer, unexplained
+CLOCKS = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
 ARCHES = {"llama_7b_gpu, 8 bits, scales of blocks": 90}  # benches for one kind of GPU alone
 BESIDE = {"gpt2_124m_gpu, zero 2": ("gpt2_124m_gpu", 0.97)}  # of that one's rate at least: one rank shares nothing
 RATES = {}  # of BENCHES so far, in tokens/s
@@ -95,14 +100,15 @@ def bench(machine, name):
         return f"drivetrain bench step {config.name} --json"
     if machine.arch() > 0 and machine.arch() != ARCHES.get(name, machine.arch()):
         raise NotRun(f"needs sm_{ARCHES[name]} alone, and this is sm_{machine.arch()}")
-    said = json.loads(machine.output(f"bench {name}", [machine.program, "bench", "step", config, "--json", *sets], 240))
+    with clocks(machine, name in WATCHED) as file:
+        said = json.loads(machine.output(f"bench {name}", [machine.program, "bench", "step", config, "--json", *sets], 240))
     losses = [row["loss"] for row in said["steps"]]
     if not all(0 < loss < 100 for loss in losses):
         raise Failed(f"losses {losses}")
     peak = next((rate for part, rate in PEAK_TFLOPS.items() if part in machine.gpu), None)
     values = {"tokens_per_s": said["tokens_per_s"], "share": 100 * said["tflops"] / peak if peak else None}
     idle = said.get("device_idle_share_at_least")
-    text = text_of(said, values, peak, idle) + planned(machine, name, config, sets, said)
+    text = text_of(said, values, peak, idle) + (one_by_one(said, file.read_text()) if name in WATCHED else "") + planned(machine, name, config, sets, said)
     RATES[name] = said["tokens_per_s"]
     beside, least = BESIDE.get(name, (None, 0))
     if beside in RATES and RATES[name] < least * RATES[beside]:
@@ -112,6 +118,30 @@ def bench(machine, name):
     if recorded and peak and (idle is None or not idle < MOST_IDLE):
         raise Failed(f"the GPU is idle too long, or the step was not recorded: {text}")
     return text
+
+
+@contextlib.contextmanager
+def clocks(machine, watched):
+    """The file in which nvidia-smi writes, ten times a second, what the GPU says of itself meanwhile."""
+    file = machine.logs / "clocks.csv"
+    if not watched:
+        yield file
+        return
+    with file.open("w") as out, subprocess.Popen(CLOCKS, stdout=out, stderr=subprocess.DEVNULL) as smi:
+        try:
+            yield file
+        finally:
+            smi.terminate()
+
+
+def one_by_one(said, clocks):
+    """Steps as they came, and the GPU's state while it was busy."""
+    text = "; steps " + ", ".join(f"{1e3 * row['step_s']:.1f}" for row in said["steps"]) + " ms"
+    rows = [[float(cell) for cell in line.split(",")] for line in clocks.splitlines() if re.fullmatch(r"[\d., ]+", line)]
+    columns = zip(*(row[1:] for row in rows if row[0] >= 50))
+    for what, values in zip(("multiprocessors, MHz", "memory, MHz", "power, W", "temperature, C"), columns):
+        text += f"; {what}: {min(values):.0f} to {max(values):.0f}, median {statistics.median(values):.0f}"
+    return text if any(row[0] >= 50 for row in rows) else text + "; nvidia-smi told no clocks of a busy GPU"
 
 
 def planned(machine, name, config, sets, said):

@@ -19,6 +19,9 @@ SMALL = merged(runs.SMALL, {"train_steps": 6, "train_batch_size": 8, "attention"
 LLAMA = {"model": {"params": {"num_query_groups": 2, "normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope",
                               "add_bias": False, "untie_embeddings_and_output_weights": True}}}
 HALF = {"bf16": {"enabled": True}}
+EXPERTS = {"model": {"params": {"family": "qwen3_moe", "num_query_groups": 2, "kv_channels": 32, "ffn_hidden_size": 384, "num_experts": 8,
+                                "num_experts_per_tok": 2, "moe_intermediate_size": 128}}}
+MUON = {"optimizer": {"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 1e-3, "ns_dtype": "float32"}}}
 EAGER, RECORDED = {"capture": False}, {"capture": True}
 
 
@@ -52,7 +55,8 @@ def both(*parts):
 
 OFFLOADED = {"offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
 # name: ranks, on both devices, on the GPU alone. The CPU has one rank and float32. Those of two ranks first: two of them run side
-# by side, and of four one at a time.
+# by side, and of four one at a time. Behind the first FIRST of them come bits, resumes and lost ranks, which a stage of 150 s has to reach.
+FIRST = 4
 TABLE = {
     "ddp": (2, {}, EAGER),
     "ddp, accumulation of 2": (2, {}, both(EAGER, {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2})),
@@ -76,6 +80,9 @@ TABLE = {
     "zero bubble": (2, {}, pipeline("zero_bubble_h1", 2)),
     "ring": (2, {}, context("ring", 2)),
     "ulysses": (2, {}, context("ulysses", 2)),
+    "8 bits, tp": (2, {"fp8": {"enabled": True}}, tp(2)),
+    "experts, 2 ranks": (2, EXPERTS, both(EAGER, {"expert_parallel": {"enabled": True, "size": 2}})),
+    "Muon, zero 2": (2, MUON, zero(2)),
     "ring, flash, bfloat16": (2, {}, both(context("ring", 2), HALF, {"attention": "flash"})),
     "zero 1, recorded, with evaluations": (2, {}, both(zero(1), RECORDED, {"eval_interval": 2, "eval_iters": 1})),
     "zero 2, recorded": (2, {}, both(zero(2), RECORDED)),
@@ -108,6 +115,11 @@ TABLE = {
 SAME_BITS = {"ddp": EAGER, "zero 1": zero(1), "zero 3": zero(3), "fsdp": fsdp(), "zero 2, recorded": both(zero(2), RECORDED)}
 DETERMINISTIC = {"communicator": {"type": "nccl", "params": {"deterministic": True}}}
 SAVED = {"checkpoint_policy": {"type": "every", "params": {"steps": 3}}}
+# name: ranks, their way and its config, before and after.
+RESUMED = {
+    "resumed over 4 ranks": ((2, "zero 3", zero(3)), (4, "fsdp", fsdp())),
+    "resumed over 2 ranks": ((4, "fsdp", fsdp()), (2, "zero 3", zero(3))),
+}
 ENDLESS = {"train_steps": 1000000, "monitors": {"type": "jsonl"}}
 # name: config, signal, rank, exit code, most seconds from the signal to the end.
 LOST = {
@@ -136,6 +148,13 @@ def configs():
         yield name, ranks, config
     for name, (more, *_) in LOST.items():
         yield name, 2, on_gpu(both(more, ENDLESS))
+
+
+def tolerance_of(config):
+    if "bf16" in config or "fp8" in config:
+        return BF16
+    # Muon's iteration scales the smallest parts of a gradient up, and what they were rounded by.
+    return runs.FLOAT32 if config["optimizer"]["type"] == "Muon" else FLOAT32
 
 
 def library(machine):
@@ -174,9 +193,11 @@ def check_row(machine, name, kept):
     if machine.dry:
         return f"drivetrain launch -n {ranks} CONFIG"
     environment = environment_for(machine, ranks)
+    if "fp8" in config and 0 < machine.arch() < 89:
+        raise NotRun(f"needs sm_89, and this is sm_{machine.arch()}")
     expected = runs.reference(machine, name, reference, kept)
     found = losses_of(machine, name, config, 90, ranks, environment=environment)
-    return compared(expected, found, BF16 if "bf16" in config else FLOAT32)
+    return compared(expected, found, tolerance_of(config))
 
 
 def compared(expected, found, tolerance):
@@ -198,22 +219,23 @@ def check_bits(machine):
 
 
 def resumed_configs():
-    yield "resumed over 4 ranks, before", 2, on_gpu(both(zero(3), SAVED))
-    yield "resumed over 4 ranks", 4, on_gpu(both(fsdp(), SAVED))
+    for name, parts in RESUMED.items():
+        for when, (ranks, _, more) in zip((f"{name}, before", name), parts, strict=True):
+            yield when, ranks, on_gpu(both(more, SAVED))
 
 
-def check_resumed(machine, kept):
-    (name, _, first), (_, _, second) = resumed_configs()
+def check_resumed(machine, name, kept):
+    (before, before_way, first), (ranks, way, second) = RESUMED[name]
     if machine.dry:
-        return "drivetrain launch -n 4 CONFIG --resume step-00000003"
-    environment = environment_for(machine, 4)
+        return f"drivetrain launch -n {ranks} CONFIG --resume step-00000003"
+    environment = environment_for(machine, max(before, ranks))
     expected = runs.reference(machine, name, SMALL, kept)
-    losses_of(machine, name, first, 90, 2, environment=environment)
+    losses_of(machine, name, on_gpu(both(first, SAVED)), 90, before, environment=environment)
     folder, file = files_of(machine, name)
     (folder / "metrics.jsonl").rename(folder / "before.jsonl")
-    file.write_text(json.dumps(dict(second, output_dir=str(folder))))
-    machine.output(f"{name} again", [*start_of(machine, 4), file, "--resume", "step-00000003"], 90, environment)
-    return "zero 3 on 2, then fsdp on 4: " + compared(expected[3:], read_losses(folder), FLOAT32)
+    file.write_text(json.dumps(dict(on_gpu(both(second, SAVED)), output_dir=str(folder))))
+    machine.output(f"{name} again", [*start_of(machine, ranks), file, "--resume", "step-00000003"], 90, environment)
+    return f"{before_way} on {before}, then {way} on {ranks}: " + compared(expected[3:], read_losses(folder), FLOAT32)
 
 
 def rank_process(launcher, rank):

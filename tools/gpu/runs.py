@@ -83,6 +83,17 @@ PATHS = {
 }
 
 
+HALF = {"bf16": {"enabled": True}, "capture": False}
+# Grouped products of experts are taken in bfloat16 alone. Muon computes in its default type here, on the CPU too. The memory of the
+# last row is so small that its MLP has to go in chunks and the inputs of its blocks to the host.
+PATHS |= {f"{name}, bfloat16": (PATHS[name][0], HALF, 1, BF16, 80) for name in ("experts", "LoRA", "norms of heads")}
+PATHS |= {
+    "Muon, bfloat16": (dict(SIX, optimizer={"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 1e-3}}), HALF, 1, BF16, 80),
+    "long_context": (merged(length(8192), {"train_steps": 3, "train_batch_size": 1, "model": {"params": {"num_layers": 8}}}),
+                     dict(HALF, long_context={"memory_gib": 0.585}), 1, BF16, 80),
+}
+
+
 def configs(runs):
     """(name, ranks, config) of what the GPUs and the CPU are given."""
     for name, (both, there, ranks, *_) in runs.items():
