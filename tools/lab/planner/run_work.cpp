@@ -94,9 +94,10 @@ void add_experts(StepWork& work, const RunPlan& plan, double tokens, double stag
   const double rows = tokens * static_cast<double>(m.chosen);
   work.products.push_back({"experts, in", rows * ranks / experts, 2 * ffn, hidden, layers * experts / ranks});
   work.products.push_back({"experts, out", rows * ranks / experts, hidden, ffn, layers * experts / ranks});
-  if (work.dtype == "bfloat16")  // in other types they run one by one
-    for (size_t i = work.products.size() - 2; i < work.products.size(); ++i)
-      work.products[i].together = experts / ranks;
+  for (size_t i = work.products.size() - 2; i < work.products.size(); ++i) {
+    work.products[i].of_experts = true;
+    if (work.dtype == "bfloat16") work.products[i].together = experts / ranks;  // in other types they run one by one
+  }
   work.passed_bytes += layers * plan.run.compute_bytes * rows * (4 * hidden + 3 * ffn);
 }
 

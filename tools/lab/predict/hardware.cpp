@@ -25,7 +25,9 @@ OptionTable product_table() {
       .field("half_rows", &ProductRates::half_rows, "rows at which a product has half of that rate")
       .at_least(0)
       .field("half_width", &ProductRates::half_width, "columns, in or out, at which a product has half of that rate")
-      .at_least(0);
+      .at_least(0)
+      .field("experts_share", &ProductRates::experts_share, "share of that rate in products of experts; 0: all of it")
+      .range(0, kMostShare);
 }
 
 OptionTable attention_table() {

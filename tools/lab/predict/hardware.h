@@ -17,6 +17,7 @@ namespace drivetrain {
 // on a GPU less what its tiles and waves waste beyond the mean of such sizes (shape_advice.h).
 struct ProductRates {
   double share = 0, half_rows = 0, half_width = 0;
+  double experts_share = 0;  // of that rate, in products of experts; 0: all of it
 };
 
 // The scores and the weighted sum of attention: a share of the peak, by a kernel that keeps no scores in memory. The

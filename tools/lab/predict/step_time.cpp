@@ -119,6 +119,7 @@ double product_seconds(const ProductWork& p, const std::string& dtype, const Har
     slower *= (waves(p.rows, p.out, p.together, hardware) + waves(p.rows, p.in, p.together, hardware) +
                waves(p.out, p.in, p.together, hardware)) /
               3;
+  if (p.of_experts && rates.experts_share > 0) slower /= rates.experts_share;
   return p.flops() / (hardware.peak(dtype) * rates.share) * slower;
 }
 

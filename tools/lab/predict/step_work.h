@@ -18,6 +18,7 @@ struct ProductWork {
   double rows = 0, out = 0, in = 0, count = 0;
   std::string dtype = {};  // of its operands; "": StepWork's
   double together = 1;     // of `count`, those whose tiles run in the same waves, as of the experts of a layer
+  bool of_experts = false;
   double flops() const { return 2 * rows * out * in * count; }
 };
 

@@ -1,0 +1,103 @@
+// Steps that were measured on a GPU, beside their plans by configs/hardware: FIGURES.md has the rows. And the longest
+// sequence that README of configs names.
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+const std::string kSource = DRIVETRAIN_SOURCE_DIR "/";
+constexpr double kWithin = 0.08;
+
+struct Run {
+  std::string config, more, left_out;
+};
+
+// By the first cell of a row.
+const std::map<std::string, Run>& runs() {
+  static const std::string kHost = "another host than the file's updates the parameters";
+  static const std::string kCasts = "casts of 8 bits were LibTorch's passes then, and are kernels of this tree since";
+  static const std::map<std::string, Run> all = {
+      {"GPT-2 124M, 32 sequences of 1024, recorded", {"gpt2_124m_gpu", "", ""}},
+      {"the same, 64 sequences", {"gpt2_124m_gpu", "--set train_micro_batch_size_per_gpu=64", ""}},
+      {"the same, optimizer on the host", {"", "", kHost}},
+      {"7B shape (12 layers), four sequences of 4096", {"llama_7b_gpu", "", ""}},
+      {"the same, one sequence per update", {"llama_7b_gpu", "--set train_micro_batch_size_per_gpu=1", ""}},
+      {"the same, four sequences, 8 bits", {"", "", kCasts}}};
+  return all;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, '|');) {
+    const size_t begin = cell.find_first_not_of(' ');
+    cells.push_back(begin == std::string::npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1));
+  }
+  return cells;
+}
+
+// Rows of the table of FIGURES.md that begins with `head`, without it and its rule.
+std::vector<std::vector<std::string>> table_of(const std::string& head) {
+  std::istringstream in(file_bytes(kSource + "tools/bench/FIGURES.md"));
+  std::vector<std::vector<std::string>> rows;
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with(head)) continue;
+  std::getline(in, line);
+  while (std::getline(in, line) && line.starts_with("|")) rows.push_back(cells_of(line));
+  return rows;
+}
+
+class GpuRows : public ProgramTest {
+ protected:
+  Value planned_by(const std::string& words) {
+    const Ran ran = run("plan " + words + " --json");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.code == 0 ? parse_json(ran.output, "plan") : Value::object();
+  }
+};
+
+TEST_F(GpuRows, are_planned_within_eight_percent) {
+  const auto rows = table_of("| step, one GPU | H100 | H200 |");
+  ASSERT_EQ(rows.size(), runs().size());
+  int compared = 0;
+  for (const auto& row : rows) {
+    const auto known = runs().find(row.at(1));
+    ASSERT_NE(known, runs().end()) << row.at(1);
+    const auto& [config, more, left_out] = known->second;
+    for (const auto& [card, cell] : {std::pair("h100", row.at(2)), std::pair("h200", row.at(3))}) {
+      if (cell.empty() || !left_out.empty()) continue;
+      const double took = std::stod(cell) / 1000;
+      ASSERT_NE(cell.find(" ms"), std::string::npos) << cell;
+      const Value said =
+          planned_by(concat(kSource, "configs/bench/", config, ".json -n 1 --hardware ", card, " ", more));
+      const double planned = said.find("forecast")->find("time")->find("seconds")->as_double();
+      EXPECT_NEAR(planned / took, 1, kWithin) << card << ": " << row.at(1);
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 7) << "three rows of the H100, four of the H200";
+}
+
+// By the figure that README of configs gives, which fits, and one step of the search more, which does not.
+TEST_F(GpuRows, the_longest_sequence_fits_and_a_longer_one_does_not) {
+  const std::string text = file_bytes(kSource + "configs/README.md"), before = "trains on sequences of ";
+  const size_t at = text.find("`long_context.json` " + before);
+  ASSERT_NE(at, std::string::npos);
+  const int64_t longest = std::stoll(text.substr(text.find(before, at) + before.size())), step = 8192;
+  const auto words = [&](int64_t tokens) {
+    return concat(kSource, "configs/long_context.json --hardware h100 -n 1 --set dataset.params.seq_length=", tokens,
+                  " --set model.params.max_position_embeddings=", tokens);
+  };
+  const Value said = planned_by(words(longest));
+  EXPECT_TRUE(said.find("forecast")->find("fits")->as_bool());
+  const Value& memory = *said.find("forecast")->find("memory_gib");
+  EXPECT_LE(memory.find("together")->as_double(), memory.find("device")->as_double());
+  expect_refused("plan " + words(longest + step), 4, {"long_context", "no choice fits"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
