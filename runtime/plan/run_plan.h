@@ -49,7 +49,7 @@ struct SchedulePlan {
 
 struct DtypePlan {
   Dtypes types;
-  // Of operands of blocks' products, where a plugin offers "products.TYPE" (or "TYPE.read_once"); "": the parameters'.
+  // Of operands of blocks' products by "products.TYPE[.read_once][.weights_kept]" of a plugin; "": the parameters'.
   std::string products;
   // What chose them: a plugin's id, a key of the configuration or "default".
   std::string precision = "default", gradient = "default", reduce = "default";

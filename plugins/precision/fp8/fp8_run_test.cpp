@@ -167,7 +167,9 @@ TEST_F(Fp8Plugin, says_what_its_products_are_computed_with) {
   for (const auto& [device, recipe, type] : {std::tuple("cpu", "DelayedScaling", "products.float32"),
                                              std::tuple("cuda", "DelayedScaling", "products.float8.read_once"),
                                              std::tuple("cuda", "Float8BlockScaling", "products.float8.read_once"),
-                                             std::tuple("cuda", "Float8CurrentScaling", "products.float8")}) {
+                                             std::tuple("cuda", "Float8CurrentScaling", "products.float8"),
+                                             std::tuple("cuda", R"(DelayedScaling", "keep_weights": true, "_": ")",
+                                                        "products.float8.read_once.weights_kept")}) {
     run.device = device;
     PlanRecord ctx({}, run);
     make(concat(R"({"recipe": ")", recipe, R"("})"))->plan(ctx);

@@ -61,15 +61,17 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
 }
 
 // Operands in 8 bits: x and W are cast forward and, transposed, backward; dy once into both. A cast reads twice, for
-// the largest value and for what it writes, unless the plugin says that it reads once. Passes count three times
-// forward.
+// the largest value and for what it writes, unless the plugin says that it reads once; weights that it keeps are cast
+// once per update, into both. Passes count three times forward.
 void add_casts(StepWork& work, const RunPlan& plan) {
   const std::string type = "float8", &products = plan.dtypes.products;
   if (!products.starts_with(type)) return;
-  const double cast = (products == type ? 2 : 1) * plan.run.compute_bytes + 1;
+  const auto says = [&](const char* word) { return products.find(word) != std::string::npos; };
+  const double cast = (says(".read_once") ? 1 : 2) * plan.run.compute_bytes + 1, both = cast + 1;
+  const double weight = says(".weights_kept") ? both / static_cast<double>(plan.batch.accumulation) : 2 * cast;
   for (ProductWork& p : work.products) {
     p.dtype = type;
-    work.passed_bytes += p.count * (2 * cast * (p.rows + p.out) * p.in + (cast + 1) * p.rows * p.out) / 3;
+    work.passed_bytes += p.count * ((2 * cast * p.rows + weight * p.out) * p.in + both * p.rows * p.out) / 3;
   }
 }
 
