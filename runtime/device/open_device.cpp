@@ -40,8 +40,7 @@ void open_torch_cuda() {
   throw fail(ErrorCode::config, "\"device\": \"cuda\" needs all of LibTorch's CUDA libraries; the dynamic linker says ",
              said, "\n   LibTorch is ", torch_folder(),
              "\n   bring them: DRIVETRAIN_TORCH=$(tools/setup/deps gpu)/torch (2.5 GB), or set DRIVETRAIN_TORCH to the "
-             "`torch` folder "
-             "of an installed torch with its nvidia packages");
+             "`torch` folder of an installed torch with its nvidia packages");
 }
 
 DeviceRuntime* open_own(const std::string& path) {

@@ -1,11 +1,12 @@
 #include "plugin_calls/plugin_call.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 #include <cxxabi.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -26,12 +27,7 @@ thread_local char last_unit[200] = {};
 // Of the exception that is being handled.
 std::string type_of_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
-  if (!type) return "something unknown";
-  int status = 0;
-  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
-  const std::string name = readable ? readable : type->name();
-  std::free(readable);
-  return name;
+  return type ? c10::demangle(type->name()) : "something unknown";
 }
 
 // "in optimizer/mine, hook update, rank 1": the rank once, by the outermost call.
@@ -129,10 +125,7 @@ void CurrentCall::copy_text(char* text, size_t size) const {
     add_text(", "), add_text(call_.noun), add_text(" "), add(call_.where.data(), call_.where.size());
   if (rank_ >= 0) {
     char digits[20];
-    size_t count = 0;
-    for (int64_t left = rank_; count == 0 || left > 0; left /= 10) digits[count++] = static_cast<char>('0' + left % 10);
-    add_text(", rank ");
-    while (count > 0) add(&digits[--count], 1);
+    add_text(", rank "), add(digits, static_cast<size_t>(std::to_chars(digits, std::end(digits), rank_).ptr - digits));
   }
   text[used] = 0;
 }

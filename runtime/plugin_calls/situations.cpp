@@ -21,8 +21,7 @@ constexpr const char* kLessOnGpu =
     "micro-batch, model or sequence length, or recompute activations";
 constexpr const char* kKernel =
     "CUDA_LAUNCH_BLOCKING=1 in the environment makes the call named here the one that failed (with \"capture\": "
-    "false), "
-    "compute-sanitizer names the kernel, and `dmesg | grep Xid` says whether the GPU itself has failed";
+    "false), compute-sanitizer names the kernel, and `dmesg | grep Xid` says whether the GPU itself has failed";
 
 enum class Whose { host, gpu_memory, gpu };
 
@@ -40,17 +39,12 @@ constexpr auto kWords = std::to_array<Words>({
     {"Cannot allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
     {"CUDA out of memory", ErrorCode::out_of_memory, "out of memory on the GPU", kLessOnGpu, Whose::gpu_memory},
     // What cuBLAS and cuDNN say when there is no memory for their workspace.
-    {"CUBLAS_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS", kLessOnGpu,
+    {"_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS or cuDNN", kLessOnGpu,
      Whose::gpu_memory},
-    {"CUBLAS_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS", kLessOnGpu,
-     Whose::gpu_memory},
-    {"CUDNN_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuDNN", kLessOnGpu,
-     Whose::gpu_memory},
-    {"CUDNN_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuDNN", kLessOnGpu,
+    {"_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS or cuDNN", kLessOnGpu,
      Whose::gpu_memory},
     // And what they say of a kernel that has failed, theirs or an earlier one.
-    {"CUBLAS_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
-    {"CUDNN_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
+    {"_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
     {"CUBLAS_STATUS_ARCH_MISMATCH", ErrorCode::plugin, "cuBLAS has no such product for this GPU",
      "choose another precision, or a newer GPU", Whose::gpu},
 });

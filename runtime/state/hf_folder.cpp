@@ -54,10 +54,9 @@ std::map<std::string, std::string> read_weight_map(const Value& index, const std
   }
   for (const Value::Member& member : weight_map->members()) {
     if (!member.value.is_string() || !is_plain_name(member.value.as_string())) {
-      problems.add(member.value.where, concat("tensor \"", shown(member.key),
-                                              "\": the file must be a plain name in this folder, "
-                                              "found ",
-                                              member.value.to_json()));
+      problems.add(member.value.where,
+                   concat("tensor \"", shown(member.key), "\": the file must be a plain name in this folder, found ",
+                          member.value.to_json()));
       continue;
     }
     map[member.key] = member.value.as_string();

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -57,34 +58,91 @@ TEST(Situations, disks_threads_and_files_are_8) {
   }
 }
 
-// The codes of the contract, number by number, and by the words alone where there is no number.
-TEST(Situations, what_a_gpu_says_has_its_code) {
-  struct Said {
-    int number;
-    const char* text;
-    int code;
-  };
-  for (const Said& said :
-       std::initializer_list<Said>{{2, "out of memory", 4},
-                                   {35, "CUDA driver version is insufficient for CUDA runtime version", 2},
-                                   {46, "CUDA-capable device(s) is/are busy or unavailable", 2},
-                                   {100, "no CUDA-capable device is detected", 2},
-                                   {101, "invalid device ordinal", 2},
-                                   {209, "no kernel image is available for execution on the device", 3},
-                                   {214, "uncorrectable ECC error encountered", 8},
-                                   {220, "uncorrectable NVLink error detected during the execution", 5},
-                                   {226, "Invalid access of peer GPU memory over nvlink or a hardware error", 5},
-                                   {700, "an illegal memory access was encountered", 3},
-                                   {710, "device-side assert triggered", 3},
-                                   {719, "unspecified launch failure", 3},
-                                   {802, "system not yet initialized", 2},
-                                   {999, "unknown error", 8}}) {
-    const std::string text = std::string("CUDA error: ") + said.text;
-    EXPECT_EQ(code_of(of_device(said.number, text)), said.code) << text;
-    EXPECT_EQ(code_of(of_torch(text)), said.code) << text;
-    EXPECT_EQ(code_of(of_device(said.number, "CUDA error: in words of another release")), said.code) << text;
+struct Row {
+  int number;
+  const char *name, *words;
+  ErrorCode code;
+  const char *what, *remedy;
+};
+#define ROW(number, name, words, code, what, remedy) {number, #name, words, ErrorCode::code, what, remedy},
+constexpr Row kRows[] = {
+#include "plugin_calls/device_errors.inc"
+};
+
+// What CUDA 13 says (cudaGetErrorString), whole.
+const std::map<int, std::string> kSaid = {
+    {2, "out of memory"},
+    {3, "initialization error"},
+    {34, "CUDA driver is a stub library"},
+    {35, "CUDA driver version is insufficient for CUDA runtime version"},
+    {36, "API call is not supported in the installed CUDA driver"},
+    {46, "CUDA-capable device(s) is/are busy or unavailable"},
+    {100, "no CUDA-capable device is detected"},
+    {101, "invalid device ordinal"},
+    {200, "device kernel image is invalid"},
+    {209, "no kernel image is available for execution on the device"},
+    {214, "uncorrectable ECC error encountered"},
+    {218, "a PTX JIT compilation failed"},
+    {220, "uncorrectable NVLink error detected during the execution"},
+    {222, "the provided PTX was compiled with an unsupported toolchain."},
+    {226, "Invalid access of peer GPU memory over nvlink or a hardware error"},
+    {302, "shared object symbol not found"},
+    {303, "shared object initialization failed"},
+    {700, "an illegal memory access was encountered"},
+    {701, "too many resources requested for launch"},
+    {702, "the launch timed out and was terminated"},
+    {710, "device-side assert triggered"},
+    {714, "hardware stack error"},
+    {715, "an illegal instruction was encountered"},
+    {716, "misaligned address"},
+    {717, "operation not supported on global/shared address space"},
+    {718, "invalid program counter"},
+    {719, "unspecified launch failure"},
+    {802, "system not yet initialized"},
+    {803, "system has unsupported display driver / cuda driver combination"},
+    {804, "forward compatibility was attempted on non supported HW"},
+    {805, "MPS client failed to connect to the MPS control daemon or the MPS server"},
+    {806, "the remote procedural call between the MPS server and the MPS client failed"},
+    {807, "MPS server is not ready to accept new MPS client requests"},
+    {808, "the hardware resources required to create MPS client have been exhausted"},
+    {809, "the hardware resources required to support device connections have been exhausted"},
+    {810, "the MPS client has been terminated by the server"},
+    {304, "OS call failed or operation not supported on this OS"},
+    {911, "an async error has occured in external entity outside of CUDA"},
+    {999, "unknown error"},
+};
+
+// The whole table: by its number, whatever the words are, and by CUDA's own words alone, which no other row may catch.
+TEST(Situations, what_a_gpu_says_has_its_code_and_remedy_row_by_row) {
+  ASSERT_EQ(std::size(kRows), kSaid.size());
+  for (const Row& row : kRows) {
+    const auto own = kSaid.find(row.number);
+    ASSERT_NE(own, kSaid.end()) << row.name;
+    const std::string text = "CUDA error: " + own->second;
+    EXPECT_NE(text.find(row.words), std::string::npos) << row.name;
+    for (const auto& situation : {situation_of(of_torch(text + "\nCompile with `TORCH_USE_CUDA_DSA` to enable more")),
+                                  situation_of(of_device(row.number, "CUDA error: in words of another release"))}) {
+      ASSERT_TRUE(situation) << row.name;
+      EXPECT_EQ(situation->code, row.code) << row.name;
+      EXPECT_EQ(situation->remedy, row.remedy) << row.name;
+      EXPECT_EQ(situation->text().find(concat(row.what, ": CUDA error: ")), 0u) << situation->text();
+      EXPECT_NE(situation->text().find(concat("(", row.name, ")")), std::string::npos) << situation->text();
+    }
   }
   EXPECT_EQ(code_of(of_device(900, "CUDA error: operation not permitted when stream is capturing")), 1);
+}
+
+// The codes of the contract.
+TEST(Situations, of_a_gpu_have_the_codes_of_the_contract) {
+  for (const auto& [code, numbers] :
+       std::map<int, std::vector<int>>{{2, {3, 35, 46, 100, 101, 302, 303, 802, 805, 806, 808, 809}},
+                                       {3, {200, 209, 218, 700, 710, 719}},
+                                       {4, {2}},
+                                       {5, {220, 226}},
+                                       {8, {214, 810, 999}}})
+    for (const int number : numbers) EXPECT_EQ(code_of(of_device(number, "CUDA error")), code) << number;
+  for (const int number : {805, 806, 807, 808, 809, 810})
+    EXPECT_NE(situation_of(of_device(number, "CUDA error"))->remedy.find("CUDA_MPS_PIPE_DIRECTORY"), std::string::npos);
 }
 
 // Who, where in the step, and the last unit: a kernel that fails is told of later than it was called.
