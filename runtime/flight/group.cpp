@@ -5,6 +5,8 @@
 
 #include <drivetrain/error.h>
 
+#include "plugin_calls/plugin_call.h"
+
 namespace drivetrain {
 namespace {
 
@@ -54,9 +56,9 @@ class WorkWithinRecording final : public Work {
       : inner_(std::move(inner)), state_(std::move(state)) {}
 
   void wait() override {
-    if (state_->over) return;  // has waited, or its end was named
+    if (state_->recording_over) return;  // has waited, or its end was named
     inner_->wait();
-    state_->done = true;
+    state_->waited_for = true;
   }
 
  private:
@@ -147,7 +149,7 @@ class RecordedGroup final : public Group {
   WorkPtr begun(const FlightCall& call, const at::Tensor& t, const Call& inside) {
     if (record_->is_recording()) {
       WorkPtr work = inside();
-      record_->recording().push_back({numbers_, index_, call});
+      record_->recording().push_back({numbers_, index_, call, current_call_text()});
       return std::make_shared<WorkWithinRecording>(std::move(work), record_->recording().back().wait);
     }
     const bool on_device = t.defined() && !t.is_cpu();

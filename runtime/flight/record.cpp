@@ -126,7 +126,7 @@ void FlightRecord::recording_begins() {
 
 std::vector<RecordedCall> FlightRecord::recording_ends() {
   recorder_ = std::thread::id();
-  for (const RecordedCall& call : recording_) call.wait->over = true;
+  for (const RecordedCall& call : recording_) call.wait->recording_over = true;
   return std::exchange(recording_, {});
 }
 

@@ -103,11 +103,11 @@ struct RecordedCall {
   std::shared_ptr<CallNumbers> numbers;
   size_t group = 0;
   FlightCall call;
-  struct Wait {  // its Work's; over: the recording is
-    bool done = false, over = false;
+  std::string by;  // the plugin call that made it
+  struct Wait {
+    bool waited_for = false, recording_over = false;
   };
-  std::shared_ptr<Wait> wait = std::make_shared<Wait>();
-  std::string by = {};  // the plugin call that made it
+  std::shared_ptr<Wait> wait = std::make_shared<Wait>();  // shared with its Work
 };
 
 class DRIVETRAIN_INTERNAL FlightRecord {

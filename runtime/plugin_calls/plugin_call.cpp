@@ -109,6 +109,7 @@ std::string last_unit_call() {
   return text.substr(0, text.rfind(", rank "));
 }
 
+std::string current_call_text() { return current_call ? current_call->text() : "the runtime"; }
 std::string CurrentCall::text() const { return call_.text() + (rank_ < 0 ? "" : concat(", rank ", rank_)); }
 
 void CurrentCall::copy_text(char* text, size_t size) const {

@@ -63,6 +63,8 @@ class DRIVETRAIN_INTERNAL CurrentCall {
   const int64_t rank_;  // -1: it is alone
 };
 
+DRIVETRAIN_INTERNAL std::string current_call_text();  // of this thread's innermost one; "the runtime" outside of all
+
 // While it lives, `look` is called behind every plugin call of this thread, the inner ones first. One at a time.
 class DRIVETRAIN_INTERNAL BehindCalls {
  public:

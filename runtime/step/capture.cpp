@@ -37,26 +37,18 @@ std::vector<std::string> reasons_against(const CaptureFacts& facts) {
 }
 
 // While it lives, calls of the communicator are kept in `calls` instead of being noted as made.
-class NotedCalls {
- public:
-  NotedCalls(FlightRecord* flight, std::vector<RecordedCall>& calls) : flight_(flight), calls_(calls) {
-    if (flight_) flight_->recording_begins();
-  }
+struct NotedCalls {
+  FlightRecord* const flight;
+  std::vector<RecordedCall>& calls;
   ~NotedCalls() {
-    if (flight_) calls_ = flight_->recording_ends();
+    if (flight) calls = flight->recording_ends();
   }
-  NotedCalls(const NotedCalls&) = delete;
-  NotedCalls& operator=(const NotedCalls&) = delete;
-
- private:
-  FlightRecord* const flight_;
-  std::vector<RecordedCall>& calls_;
 };
 
 // The device would say of a graph with such a call that it is not joined, and of no plugin.
 void refuse_open(const std::vector<RecordedCall>& calls) {
   for (const RecordedCall& call : calls)
-    if (!call.wait->done)
+    if (!call.wait->waited_for)
       throw fail(ErrorCode::plugin, "in ", call.by, ": nobody has waited for its ", name_of(call.call.op),
                  " where this part of the step ends. ", kRecordedWhole);
 }
@@ -89,12 +81,11 @@ RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int
 
 std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& work) {
   std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_, pool_);
-  const NotedCalls noted(flight_, calls_);
+  if (flight_) flight_->recording_begins();
+  const NotedCalls noted{flight_, calls_};
   std::string broken_by;  // the first call after which the recording was none any more
-  size_t named = 0;       // of the communicator's calls
   const BehindCalls looked([&](const CurrentCall& call) {
     if (broken_by.empty() && !graph->is_whole()) broken_by = call.text();
-    for (; flight_ && named < flight_->recording().size(); ++named) flight_->recording()[named].by = call.text();
   });
   try {
     graph->begin();

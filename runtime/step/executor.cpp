@@ -76,7 +76,7 @@ void Executor::check_programs() const {
 }
 
 void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
-  program_ = &program(pass);
+  pass_ = pass, program_ = &program(pass);
   if (check_) check_->forget();
   state_.begin(step, mode, expand(*program_, parts_.chunk_units), replayed);
   if (pass == Pass::train) state_.begin_terms(seed_gradient_);
@@ -90,7 +90,7 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
 void Executor::execute_all(const Load& load) {
   at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
-  if (links_) links_->begin(program_ == &programs_[0] ? Pass::train : Pass::forward_only);
+  if (links_) links_->begin(pass_);
   for (const Instr& instr : *program_) execute(instr, load);
   if (links_) links_->wait_for_peers();
 }

@@ -103,6 +103,7 @@ class DRIVETRAIN_INTERNAL Executor {
   StepState& state_;
   double seed_gradient_;
   Program programs_[2];
+  Pass pass_ = Pass::train;  // that is under way
   const Program* program_ = nullptr;
   std::optional<StageLinks> links_;  // where there are several stages
   std::optional<SpanCheck> check_;

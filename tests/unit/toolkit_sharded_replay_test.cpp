@@ -51,8 +51,14 @@ TEST(ShardedReplay, sharded_values_are_gathered_where_they_are_used) {
   expect_right_numbers({.shard_grads = true, .shard_values = true});
   expect_right_numbers({.shard_grads = true, .shard_values = true, .persistent = 64});  // small ones stay
 }
-TEST(ShardedReplay, a_second_copy_is_made_in_every_step) {
-  expect_right_numbers({.shard_grads = true, .shard_values = true, .prefetch = 0, .backward_axes = {"dp"}});
+// Who decides it; whether steps are recorded is not known there.
+TEST(ShardedReplay, values_that_stay_are_gathered_late_on_a_device_with_overlap) {
+  const at::Device cpu(at::kCPU), gpu(at::kCUDA, 0);
+  EXPECT_TRUE(sharding::gathers_late({}, gpu));
+  EXPECT_FALSE(sharding::gathers_late({}, cpu));
+  EXPECT_TRUE(sharding::gathers_late({.gather_late = true}, cpu));
+  for (const bool late : {false, true})
+    EXPECT_FALSE(sharding::gathers_late({.overlap = false, .gather_late = late}, gpu));
 }
 
 }  // namespace

@@ -107,7 +107,6 @@ TABLE = {
     "ring 2, fsdp, dp 2": (4, {}, both(context("ring", 2), fsdp())),
     "zero 2, 4 ranks, recorded": (4, {}, both(zero(2), RECORDED)),
     "zero 3, 4 ranks, recorded": (4, {}, both(zero(3), RECORDED)),
-    "zero 3, hpZ, recorded": (4, {}, both(zero(3, zero_hpz_partition_size=2), RECORDED)),
     "fsdp, hybrid, recorded": (4, {}, both(fsdp(shard_group_size=2), RECORDED)),
     "1F1B, 4 stages, recorded": (4, {}, both(pipeline("one_f_one_b", 4), RECORDED)),
     "pp 2, zero 2, dp 2, recorded": (4, {}, both(pipeline("one_f_one_b", 2), zero(2), RECORDED)),

@@ -52,8 +52,9 @@ def live(machine, kept):
     for p in last:
         yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 60, apart=not machine.dry))
     yield check("bench", "hardware", lambda: figures.hardware(machine))
+    rates = {}
     for name in figures.BENCHES:
-        yield check("bench", name, lambda n=name: figures.bench(machine, n))
+        yield check("bench", name, lambda n=name: figures.bench(machine, n, rates))
     for name in figures.TABLES:
         yield check("bench", name, lambda n=name: figures.table(machine, n))
 

@@ -257,18 +257,19 @@ void StateSharing::plan_gathers(PlanContext& ctx) const {
 }
 
 void StateSharing::plan_recording(PlanContext& ctx) const {
-  if (options_.offload_state || options_.offload_values) {
+  std::vector<std::string> reasons;
+  if (options_.offload_state || options_.offload_values)
+    reasons.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
+  if (second_ranks_ > 0)
+    reasons.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
+  if (!reasons.empty()) {
     if (ctx.run().device != "cpu" && ctx.run().training)
-      ctx.cost(
-          "steps are not recorded and replayed: what lives in the host's memory is copied or updated there (keep it on "
-          "the device)");
-    return;
-  }
-  const bool gathers_overlap = options_.overlap && shard_ranks_ > 1;
-  if (gathers_overlap || second_ranks_ > 0)
+      ctx.cost("steps are not recorded and replayed: " + join(reasons, "; "));
+  } else if (options_.overlap && shard_ranks_ > 1) {
     ctx.offer(toolkit::kRecordedWhenAsked);
-  else
+  } else {
     ctx.capturable();
+  }
 }
 
 }  // namespace drivetrain

@@ -27,10 +27,9 @@ ValueGathers::~ValueGathers() {
 // A replay calls no other hook: what was gathered in the step before counts for nothing, whoever gathered it. So every
 // step does the same, whether it is recorded or not.
 void ValueGathers::step_begin() {
-  for (const auto& [param, bucket] : home_) {
-    bucket->second_valid = false;
-    if (options_.gather_late && bucket->trainable && bucket->stays_shared()) any_stale_ = bucket->stale = true;
-  }
+  if (!options_.gather_late) return;
+  for (const auto& [param, bucket] : home_)
+    if (bucket->trainable && bucket->stays_shared()) any_stale_ = bucket->stale = true;
 }
 
 void ValueGathers::use(const Visit& visit, const StepContext& ctx) {
@@ -46,12 +45,12 @@ void ValueGathers::use(const Visit& visit, const StepContext& ctx) {
 }
 
 // Those of this visit first, then all others in the order of their units: each is waited for where it is used.
-void ValueGathers::begin_stale(const std::vector<Bucket*>& first) {
+void ValueGathers::begin_stale(const std::vector<Bucket*>& own) {
   const auto begin = [&](const std::vector<Bucket*>& buckets) {
     for (Bucket* bucket : buckets)
-      if (std::exchange(bucket->stale, false)) gather_where_it_stays(*bucket);
+      if (std::exchange(bucket->stale, false)) gather_resident(*bucket);
   };
-  begin(first);
+  begin(own);
   for (const std::vector<Bucket*>& buckets : by_unit_) begin(buckets);
   any_stale_ = false;
 }
@@ -73,11 +72,12 @@ void ValueGathers::updated(const Trainables& chunk) {
   if (options_.gather_late)
     any_stale_ = bucket.stale = true;
   else
-    gather_where_it_stays(bucket);
+    gather_resident(bucket);
   if (!options_.overlap) finish_gather(bucket);
 }
 
-void ValueGathers::gather_where_it_stays(Bucket& bucket) {
+void ValueGathers::gather_resident(Bucket& bucket) {
+  finish_gather(bucket);  // of values that nobody has used
   bucket.gather = bucket.groups.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
 }
 

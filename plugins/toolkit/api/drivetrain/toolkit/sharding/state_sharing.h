@@ -43,9 +43,8 @@ struct ShardingOptions {
   int64_t bucket = kNoLimit;  // largest number of elements per bucket; a bucket has at least one parameter
   int64_t update_chunk = kNoLimit;  // elements that the optimizer updates in one call
   bool overlap = true;              // false: every collective is waited for at once
-  // Values that stay are gathered where the next pass begins, beside it, instead of behind their update: a recorded
-  // step then holds its gathers whole. `attach` sets it on a device, with `overlap`: whether steps are recorded is not
-  // known there, and what it costs, the overlap with the update, is short beside a pass.
+  // With `overlap`: values that stay are gathered by the next pass, from its first use of any, instead of behind their
+  // update, so that a recorded step holds its gathers whole. `attach` sets it on a device (sharding::gathers_late).
   bool gather_late = false;
   // master weights, moments and the part's gradients are in host memory; the optimizer runs on the host
   bool offload_state = false;
@@ -100,7 +99,7 @@ class StateSharing : public DataParallel {
   void choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual);
   // Last, when options_ is complete: report what each rank will hold and send, what gathers cost, and whether steps may
   // be recorded as a CUDA graph: by themselves where no gather overlaps another part of the step, else where a user
-  // asks for it (recorded_when_asked.h), and never with what lives on the host.
+  // asks for it (recorded_when_asked.h), and never with what lives on the host or a second copy.
   void plan_memory(PlanContext& ctx) const;
   void plan_gathers(PlanContext& ctx) const;
   void plan_recording(PlanContext& ctx) const;

@@ -40,8 +40,8 @@ class ValueGathers {
   virtual WorkPtr gather(Bucket& bucket, Direction direction);
 
  private:
-  void begin_stale(const std::vector<Bucket*>& first);
-  void gather_where_it_stays(Bucket& bucket);
+  void begin_stale(const std::vector<Bucket*>& own);
+  void gather_resident(Bucket& bucket);
   void prefetch(const StepContext& ctx);
   void begin_gather(Bucket& bucket, Direction direction);
   void finish_gather(Bucket& bucket);
