@@ -24,6 +24,9 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) prefer = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
   decltype(&cublasLtMatmul) multiply = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) destroy_product = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
   bool found = false;
 
   CublasLt() {
@@ -36,7 +39,9 @@ struct CublasLt {
             find(set, "cublasLtMatmulDescSetAttribute") && find(create_layout, "cublasLtMatrixLayoutCreate") &&
             find(create_preference, "cublasLtMatmulPreferenceCreate") &&
             find(prefer, "cublasLtMatmulPreferenceSetAttribute") && find(choose, "cublasLtMatmulAlgoGetHeuristic") &&
-            find(multiply, "cublasLtMatmul");
+            find(multiply, "cublasLtMatmul") && find(destroy_product, "cublasLtMatmulDescDestroy") &&
+            find(destroy_layout, "cublasLtMatrixLayoutDestroy") &&
+            find(destroy_preference, "cublasLtMatmulPreferenceDestroy");
   }
 };
 
@@ -45,8 +50,17 @@ const CublasLt& lt() {
   return library;
 }
 
-// Of one shape on one device, kept until the program ends.
+// Of one shape on one device. What is enqueued or recorded does not need it any more.
 struct Prepared {
+  Prepared() = default;
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() {
+    for (const cublasLtMatrixLayout_t layout : {weight, x, out})
+      if (layout) lt().destroy_layout(layout);
+    if (product) lt().destroy_product(product);
+  }
+
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
@@ -107,6 +121,7 @@ bool choose(Prepared& p, uint32_t alignment) {
   int found = 0;
   good = good && lt().choose(p.handle, p.product, p.weight, p.x, p.out, p.out, preference, 1, &answer, &found) ==
                      CUBLAS_STATUS_SUCCESS;
+  lt().destroy_preference(preference);
   p.algorithm = answer.algo;
   return good && found > 0 && answer.state == CUBLAS_STATUS_SUCCESS;
 }
@@ -118,16 +133,21 @@ cublasLtHandle_t handle_of(int device) {
   return handle || lt().create(&handle) == CUBLAS_STATUS_SUCCESS ? handle : nullptr;
 }
 
+// More than a training run has shapes; then all are forgotten: texts that are generated have one for each length.
+constexpr size_t kMostKept = 64;
+
 // Null: there is none.
 const Prepared* prepared(const GeluProduct& op, int device, cublasLtHandle_t handle) {
   static std::map<Key, Prepared> all;
   const uint32_t alignment = alignment_of(op);
   const Key key{device, op.dtype, op.backward, op.bias != nullptr, op.n, op.k, op.m, alignment};
   if (const auto known = all.find(key); known != all.end()) return &known->second;
-  Prepared p;
+  if (all.size() >= kMostKept) all.clear();
+  Prepared& p = all[key];
   p.handle = handle;
-  if (!describe(p, op) || !choose(p, alignment)) return nullptr;
-  return &all.emplace(key, p).first->second;
+  if (describe(p, op) && choose(p, alignment)) return &p;
+  all.erase(key);
+  return nullptr;
 }
 
 }  // namespace
@@ -135,13 +155,13 @@ const Prepared* prepared(const GeluProduct& op, int device, cublasLtHandle_t han
 int gelu_product_cuda(const GeluProduct& op, void* stream) {
   if (op.n == 0) return cudaSuccess;
   if (!gelu_product_fits(op.dtype, op.k, op.m)) return cudaErrorInvalidValue;
-  if (!lt().found) return cudaErrorSharedObjectInitFailed;
+  if (!lt().found) return kNoCublasLt;
   static std::mutex mutex;  // descriptors hold the pointers of a call
   const std::lock_guard lock(mutex);
   int device = 0;
   cudaGetDevice(&device);
   const cublasLtHandle_t handle = handle_of(device);
-  if (!handle) return cudaErrorInitializationError;
+  if (!handle) return kCublasLtFails;
   const Prepared* const p = prepared(op, device, handle);
   if (!p) return kNoSuchProduct;
   const float one = 1, zero = 0;

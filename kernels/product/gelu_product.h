@@ -3,7 +3,7 @@
 //
 // Source: Hendrycks and Gimpel 2016, "Gaussian error linear units"; cuBLAS, cublasLtEpilogue_t (GELU_AUX,
 // GELU_AUX_BIAS, DGELU). Sums are float32, also where a sum is split. Which kernel computes a shape is cuBLASLt's first
-// answer, asked for at the first call and kept.
+// answer, asked for at the first call and kept; with more than 64 shapes it is asked again.
 // Legend: N rows, K columns that are summed over, M columns of the result.
 #pragma once
 
@@ -30,6 +30,8 @@ constexpr bool gelu_product_fits(Dtype dtype, int64_t k, int64_t m) {
 }
 
 inline constexpr int kNoSuchProduct = 801;  // cudaErrorNotSupported: cuBLASLt has none for this shape and GPU
+inline constexpr int kNoCublasLt = 303;     // cudaErrorSharedObjectInitFailed: libcublasLt.so.13 is not found
+inline constexpr int kCublasLtFails = 3;    // cudaErrorInitializationError: it gives no handle
 DRIVETRAIN_KERNEL int gelu_product_cuda(const GeluProduct&, void* stream);
 
 }  // namespace drivetrain::kernels

@@ -21,10 +21,24 @@ namespace {
 class GeluLinear : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(dlopen(DRIVETRAIN_BUILD_DIR "/tests/nvidia/libcublasLt.so.13", RTLD_NOW)) << dlerror();
+    void* const stand_in = dlopen(DRIVETRAIN_BUILD_DIR "/tests/nvidia/libcublasLt.so.13", RTLD_NOW);
+    ASSERT_TRUE(stand_in) << dlerror();
+    alive = reinterpret_cast<int64_t (*)()>(dlsym(stand_in, "stand_in_alive"));
     ASSERT_TRUE(dlopen(DRIVETRAIN_BUILD_DIR "/lib/libdrivetrain_kernels_cuda.so", RTLD_NOW)) << dlerror();
   }
+  int64_t (*alive)() = nullptr;  // what cuBLASLt was asked to make, and not to destroy
 };
+
+// What a product says where cuBLASLt does not do as it should; empty: nothing.
+std::string problem(const at::Tensor& x, const at::Tensor& w) {
+  at::Tensor pre;
+  try {
+    gelu_product(x, w, {}, pre);
+  } catch (const Error& e) {
+    return concat(e.code() == ErrorCode::config ? "" : "another code: ", e.what());
+  }
+  return {};
+}
 
 at::Tensor numbers(std::vector<int64_t> shape, const char* name, at::ScalarType dtype, double std = 1) {
   int64_t count = 1;
@@ -130,20 +144,41 @@ TEST_F(GeluLinear, is_there_for_sixteen_bits_on_cuda_and_widths_of_eight) {
 
 TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {
   const at::Tensor x = numbers({11, 24}, "x", at::kHalf), w = numbers({40, 24}, "w", at::kHalf);
+  const int64_t before = alive();
   ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "none", 1), 0);
-  at::Tensor pre;
-  try {
-    gelu_product(x, w, {}, pre);
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::config);
-    EXPECT_STREQ(e.what(),
-                 "cuBLASLt has no product with GELU of [11, 24] and [24, 40] in Half for this GPU; leave out "
-                 "\"gelu_fusion\"");
-  }
+  EXPECT_EQ(problem(x, w),
+            "cuBLASLt has no product with GELU of [11, 24] and [24, 40] in Half for this GPU; leave out "
+            "\"gelu_fusion\"");
   unsetenv("STAND_IN_PRODUCTS");
-  gelu_product(x, w, {}, pre);
-  expect_near(pre, product(x, w), "pre");
+  EXPECT_LE(alive(), before) << "it leaves nothing behind";
+  EXPECT_EQ(problem(x, w), "");
+}
+
+// Texts that grow have other rows each time.
+TEST_F(GeluLinear, keeps_descriptors_of_some_shapes_only) {
+  const at::Tensor w = numbers({8, 8}, "w", at::kBFloat16);
+  for (int64_t rows = 1; rows <= 80; ++rows) {
+    const at::Tensor x = numbers({rows, 8}, "x", at::kBFloat16);
+    at::Tensor pre;
+    gelu_product(x, w, {}, pre);
+    expect_near(pre, product(x, w), "pre");
+    ASSERT_LE(alive(), 64 * 4) << "a descriptor and three layouts each";
+  }
+}
+
+// In a process that has asked for nothing yet.
+TEST_F(GeluLinear, a_cublaslt_that_does_not_start_is_told_with_what_to_do) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto say = [] {
+    const at::Tensor x = numbers({11, 24}, "x", at::kHalf), w = numbers({40, 24}, "w", at::kHalf);
+    std::fputs(problem(x, w).c_str(), stderr);
+    std::_Exit(1);
+  };
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "no handle", 1), 0);
+  EXPECT_DEATH(say(),
+               "products with GELU want cuBLASLt, which does not start on this GPU .cublasLtCreate.; leave out "
+               "\"gelu_fusion\"");
+  unsetenv("STAND_IN_PRODUCTS");
 }
 
 }  // namespace

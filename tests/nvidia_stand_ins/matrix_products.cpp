@@ -40,6 +40,21 @@ struct Layout {
   int64_t rows, columns, ld;
 };
 
+int64_t alive = 0;  // descriptors, layouts and preferences
+
+template <class Handle, class Made>
+cublasStatus_t give(Handle* to, Made* made) {
+  ++alive;
+  *to = reinterpret_cast<Handle>(made);
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <class Made, class Handle>
+cublasStatus_t drop(Handle handle) {
+  --alive;
+  delete reinterpret_cast<Made*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 template <class To, class From>
 To& as(From* opaque) {
   return *reinterpret_cast<To*>(opaque);
@@ -104,15 +119,17 @@ uint64_t digest(const Product& p, const Layout& a, const Layout& b, const Layout
 }  // namespace
 
 extern "C" {
+// None where STAND_IN_PRODUCTS is "no handle".
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   static char here;
+  if (const char* const said = std::getenv("STAND_IN_PRODUCTS"); said && std::string(said) == "no handle")
+    return CUBLAS_STATUS_NOT_INITIALIZED;
   *handle = reinterpret_cast<cublasLtHandle_t>(&here);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
   if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *made = reinterpret_cast<cublasLtMatmulDesc_t>(new Product);
-  return CUBLAS_STATUS_SUCCESS;
+  return give(made, new Product);
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t of, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t size) {
@@ -120,14 +137,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t of, cublasLtM
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t ld) {
-  *made = reinterpret_cast<cublasLtMatrixLayout_t>(
-      new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld});
-  return CUBLAS_STATUS_SUCCESS;
+  return give(made, new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld});
 }
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
-  *made = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) { return give(made, new Preference); }
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t one) { return drop<Product>(one); }
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t one) { return drop<Layout>(one); }
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t one) { return drop<Preference>(one); }
+int64_t stand_in_alive() { return alive; }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t of,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     size_t size) {

@@ -22,6 +22,11 @@ at::Tensor launch(kernels::GeluProduct op, const at::Tensor& given, const at::Te
     throw fail(ErrorCode::config, "cuBLASLt has no product with GELU", op.backward ? "'s gradient" : "", " of [", op.n,
                ", ", op.k, "] and [", op.k, ", ", op.m, "] in ", c10::toString(x.scalar_type()),
                " for this GPU; leave out \"gelu_fusion\"");
+  if (status == kernels::kNoCublasLt || status == kernels::kCublasLtFails)
+    throw fail(ErrorCode::config, "products with GELU want cuBLASLt, ",
+               status == kernels::kNoCublasLt ? "and libcublasLt.so.13, which LibTorch for CUDA 13 brings, is not found"
+                                              : "which does not start on this GPU (cublasLtCreate)",
+               "; leave out \"gelu_fusion\"");
   check_launch(status, "product with GELU");
   return y;
 }
