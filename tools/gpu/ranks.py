@@ -19,8 +19,9 @@ SMALL = merged(runs.SMALL, {"train_steps": 6, "train_batch_size": 8, "attention"
 LLAMA = {"model": {"params": {"num_query_groups": 2, "normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope",
                               "add_bias": False, "untie_embeddings_and_output_weights": True}}}
 HALF = {"bf16": {"enabled": True}}
+# Without the loss of routers, which is of a rank's own tokens and so another one where ranks cut the batch.
 EXPERTS = {"model": {"params": {"family": "qwen3_moe", "num_query_groups": 2, "kv_channels": 32, "ffn_hidden_size": 384, "num_experts": 8,
-                                "num_experts_per_tok": 2, "moe_intermediate_size": 128}}}
+                                "num_experts_per_tok": 2, "moe_intermediate_size": 128, "router_aux_loss_coef": 0}}}
 MUON = {"optimizer": {"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 1e-3, "ns_dtype": "float32"}}}
 EAGER, RECORDED = {"capture": False}, {"capture": True}
 
