@@ -17,6 +17,9 @@ namespace {
 
 constexpr const char* kAtEnd = R"("checkpoint_policy": {"type": "every", "params": {"steps": 0, "at_end": true}})";
 
+constexpr const char* kSmall =
+    R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 257, "max_position_embeddings": 64})";
+
 struct RunsWithStrategies : testing::Test {
   const TempFolder folder;
 
@@ -184,6 +187,20 @@ TEST_F(RunsWithStrategies, averages_of_weights_are_the_final_ones_as_before) {
   const std::string said = said_of(open.folder);
   for (const char* part : {"strategy/ema", "checkpoint of step 5", "no part in these weights", "save_final"})
     EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
+}
+
+// The run went on from final/, whose step has a checkpoint beside the newest.
+TEST_F(RunsWithStrategies, an_adapter_is_that_of_its_final_folder_while_the_run_goes_on) {
+  const RunResult first = run("first", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]})");
+  const std::string adapter = first.folder + "/final";
+  expect_figures_of_the_run(first);
+  const RunResult longer = run("longer", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]}, "save_final": false)",
+                               concat(kAtEnd, R"(, "train_steps": 7)"));
+  std::filesystem::copy(first.folder + "/checkpoints", longer.folder + "/checkpoints",
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
+  std::filesystem::copy(adapter, longer.folder + "/final", std::filesystem::copy_options::recursive);
+  EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(first, "text"), 4e-6);
+  EXPECT_NE(said_of(longer.folder).find("newest checkpoint is of step 7"), std::string::npos);
 }
 
 TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_so) {

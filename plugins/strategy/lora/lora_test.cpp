@@ -404,6 +404,8 @@ TEST(Lora, goes_on_with_an_adapter_by_its_own_config) {
        {std::pair<const char*, const char*>{R"("use_dora": true)", "use_dora true is not in this version"},
         {R"("bias": "all")", R"(bias "all" is not in this version)"},
         {R"("init_lora_weights": "olora")", "changed the base weights"},
+        {R"("lora_dropout": 2)", "adapter_config.json: lora_dropout: is 2; wanted 0 to 0.999"},
+        {R"("lora_dropout": -1)", "adapter_config.json: lora_dropout: is -1; wanted 0 to 0.999"},
         {R"("something_new": 3)", "something_new 3 cannot be honoured"}}) {
     const std::string text = problem([&, more = more] { Made made(options_of("{" + plain + ", " + more + "}")); });
     EXPECT_NE(text.find(said), std::string::npos) << text;

@@ -11,6 +11,8 @@
 namespace drivetrain::lora {
 namespace {
 
+constexpr double kMostDropout = 0.999;
+
 // With an alpha of 0 an adapter adds nothing, and never will: its gradients are 0, too.
 bool is_alpha(double alpha) { return std::isfinite(alpha) && alpha != 0; }
 
@@ -52,6 +54,21 @@ void check_init(const Value& init) {
              "adapters start as in the paper, or \"gaussian\"; the other ways of PEFT's change the base weights");
 }
 
+// Also of an adapter that is gone on with: no table of options has seen its numbers.
+void check_numbers(const Options& o) {
+  const std::string in = o.from.empty() ? "" : concat(o.from, "/", kConfigFile, ": ");
+  const auto refuse = [&](const char* key, auto found, const char* wanted) {
+    throw fail(ErrorCode::config, in, key, ": is ", found, wanted);
+  };
+  if (*o.rank < 1) refuse("r", *o.rank, "; wanted at least 1");
+  if (!is_alpha(*o.alpha))
+    refuse("lora_alpha", *o.alpha,
+           ", with which adapters add nothing and learn nothing; wanted a number other than 0, "
+           "such as the rank");
+  if (!(*o.dropout >= 0 && *o.dropout <= kMostDropout))
+    refuse("lora_dropout", *o.dropout, "; wanted 0 to 0.999, the share of an adapter's input that a step leaves out");
+}
+
 template <class T>
 void set_default(std::optional<T>& option, const T& value) {
   if (!option) option = value;
@@ -69,10 +86,7 @@ void finish(Options& o) {
   check_names(o.targets, kTargets), check_names(o.exclude_modules, "exclude_modules");
   check_patterns(o.rank_pattern, "rank_pattern", true), check_patterns(o.alpha_pattern, "alpha_pattern", false);
   check_init(o.init_lora_weights), check_layers(o.layers_to_transform);
-  if (!is_alpha(*o.alpha))
-    throw fail(ErrorCode::config, "lora_alpha: is ", *o.alpha,
-               ", with which adapters add nothing and learn nothing; "
-               "wanted a number other than 0, such as the rank");
+  check_numbers(o);
 }
 
 }  // namespace
@@ -90,7 +104,7 @@ OptionTable option_table() {
       .field("alpha", &Options::alpha, "adapters count alpha / rank times; 8, or that of the adapter in `from`")
       .alias("lora_alpha")
       .field("dropout", &Options::dropout, "share of each adapter's input that a training step leaves out; 0")
-      .range(0, 0.999)
+      .range(0, kMostDropout)
       .alias("lora_dropout")
       .field(
           "targets", &Options::targets,

@@ -159,7 +159,7 @@ Value facts_of(const StoredRun& run, const std::vector<Source>& sources, const V
   for (const char* const key : {"run", kFrozenBase})
     if (const Value* const known = sources.back().checkpoint->facts().find(key)) facts.set(key, *known);
   facts.set("figures", Value::object());
-  facts.set("averaged", std::move(averaged));
+  facts.set(kAveraged, std::move(averaged));
   return facts;
 }
 

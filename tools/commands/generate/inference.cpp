@@ -87,7 +87,9 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
     try {
       return acting_strategies(recorded, *wanted.plan(source.section, recorded, quiet), registry, source);
     } catch (const Error& e) {
-      throw fail(e.code(), e.what(), "\n   the run had these strategies, without which its model may be another",
+      const std::string chosen = chosen_strategies(recorded, registry);
+      if (chosen.empty()) throw;
+      throw fail(e.code(), e.what(), "\n   the run had ", chosen, ", without which its model may be another",
                  e.code() == ErrorCode::plugin ? ": --plugin-path FOLDER for those of your own; " : "; ", "give ",
                  (std::filesystem::path(folder) / "final").string(), " for the weights alone");
     }

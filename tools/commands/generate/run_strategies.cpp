@@ -65,11 +65,15 @@ int64_t final_step(const std::string& folder) {
   return fs::is_directory(final, unknown) ? step_of_hf_folder(final.string()) : -1;
 }
 
-// After which step it was saved; -1: it does not say.
+// After which step it was saved, the newest of them where it is an average; -1: it does not say.
 int64_t step_of(const Checkpoint& state) {
   const Value* const counters = state.facts().find("counters");
   const Value* const next = counters ? counters->find("trainer/next_step") : nullptr;
-  return next && next->is_int() ? next->as_int() - 1 : -1;
+  if (next && next->is_int()) return next->as_int() - 1;
+  const Value* const averaged = state.facts().find(kAveraged);
+  const Value* const steps = averaged ? averaged->find("steps") : nullptr;
+  const bool has = steps && steps->is_array() && !steps->items().empty() && steps->items().back().is_int();
+  return has ? steps->items().back().as_int() : -1;
 }
 
 struct FoundCheckpoint {
@@ -131,6 +135,14 @@ Value recorded_strategies(const std::string& folder) {
   return section->is_array() ? *section : Value(Value::Array{*section});
 }
 
+std::string chosen_strategies(const Value& recorded, const Registry& registry) {
+  std::vector<std::string> ids;
+  for (const Value& entry : recorded.items()) ids.push_back(id_of(entry));
+  for (const KnownPlugin& plugin : registry.known())
+    if (plugin.is_default && plugin.kind == Strategy::kKind) std::erase(ids, concat(plugin.kind, "/", plugin.name));
+  return join(ids);
+}
+
 Value acting_strategies(const Value& recorded, const PreparedRun& run, const Registry& registry,
                         const ModelSource& source) {
   Value acting = Value::array();
@@ -149,6 +161,11 @@ ModelSource source_with_strategies(const ModelSource& source, const std::string&
   if (run.added_params.empty()) return source;
   const FoundCheckpoint found = checkpoint_of(run, folder);
   if (found.state) return {source.recorded, fs::absolute(folder).string(), source.recorded};
+  std::error_code unknown;
+  const fs::path of_final =
+      fs::absolute(folder) / "checkpoints" / tag_of_step(std::max<int64_t>(final_step(folder), 0));
+  if (final_step(folder) >= 0 && fs::is_directory(of_final, unknown))  // the run went on from there
+    return {source.recorded, of_final.string(), source.recorded};
   const std::string added =
       concat(one_line(folder), ": the model of this run has ", run.added_params.size(), " parameters (",
              some_names({run.added_params.begin(), run.added_params.end()}), ") that its strategies added");
@@ -176,6 +193,11 @@ void load_strategy_state(Run& run, const std::string& folder) {
                keeping.front()->id, " (", some_names(names), "), which only checkpoints hold; ", found.instead,
                "\n   let a run save a checkpoint at its end (checkpoint_policy every with \"at_end\"), or give ",
                one_line(folder), "/final to compute with the weights alone, which is another model");
+  if (found.state->facts().find(kAveraged))
+    throw fail(ErrorCode::config, one_line(folder), ": is an average of checkpoints, which leaves out the state of ",
+               keeping.front()->id, " (", some_names(names),
+               "), by which the model computes\n   for the weights alone, ",
+               "which are another model: drivetrain checkpoint convert ", one_line(folder), " FOLDER --to hf");
   const Value* const counters = found.state->facts().find("counters");
   LoadState load(*found.state, counters ? *counters : Value::object(), *run.mesh);
   for (const NamedStrategy* const named : keeping) visit_strategy(*named, load);
@@ -189,21 +211,19 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
   if (used.recorded.is_null()) return;
   const int64_t final = final_step(folder);
   const std::string name = one_line(folder);
-  if (used.is_export || used.weights.empty()) {
-    const auto newest = newest_beside(run, folder);
-    if (newest && final >= 0 && step_of(*newest) > final)
-      run.log->warning(concat(name, ": these are its final weights, of step ", final,
-                              ", and its newest checkpoint is of step ", step_of(*newest),
-                              "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
-    return;
-  }
-  const FoundCheckpoint found = own_checkpoint(run, folder, "");
-  if (!found.state)
-    throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ", found.instead,
+  const auto newest = newest_beside(run, folder);
+  const int64_t saved = newest ? step_of(*newest) : -1;
+  if (final >= 0 && saved > final)
+    run.log->warning(concat(name, ": these are its final weights, of step ", final,
+                            ", and its newest checkpoint is of step ", saved,
+                            "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
+  if (used.is_export || used.weights.empty()) return;
+  if (!newest)
+    throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ",
+               own_checkpoint(run, folder, "").instead,
                "\n   give a run folder of a finished run or a Hugging Face folder");
-  const int64_t saved = step_of(*found.state);
   if (final < 0) run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
-  std::set<std::string> left = strategies_with_state(*found.state);
+  std::set<std::string> left = strategies_with_state(*newest);
   for (const Value& entry : acting.items()) left.erase(id_of(entry));
   for (const std::string& id : left)
     run.log->warning(concat(name, ": what ", id, " keeps in the checkpoint of step ", saved, " has no part in these ",

@@ -14,6 +14,9 @@ namespace drivetrain {
 // The section "strategy" of a run's resolved.json, a list of {"type", "params"}; null: the folder is no run's.
 DRIVETRAIN_INTERNAL Value recorded_strategies(const std::string& folder);
 
+// Their ids for messages, without those that every run has.
+DRIVETRAIN_INTERNAL std::string chosen_strategies(const Value& recorded, const Registry& registry);
+
 // `recorded` without those that change nothing: which decorate neither layers nor attention nor batches, or whose
 // part is merged into the weights in `source`. `run`: planned with all of them.
 DRIVETRAIN_INTERNAL Value acting_strategies(const Value& recorded, const PreparedRun& run, const Registry& registry,

@@ -14,6 +14,8 @@
 
 namespace drivetrain {
 
+inline constexpr const char* kAveraged = "averaged";  // among the facts of a checkpoint: of which others
+
 // Whether its `build` changes layers, attention or batches. Asks an object of its own. `run`: planned.
 DRIVETRAIN_INTERNAL bool decorates(const ChosenPlugin& plugin, const PreparedRun& run, const Registry& registry);
 
