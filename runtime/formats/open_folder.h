@@ -33,13 +33,13 @@ class DRIVETRAIN_INTERNAL FolderReaders {
   const Registry& registry() const { return registry_; }
   const Services& services() const { return services_; }
   std::shared_ptr<CheckpointFormat> format(const std::string& name) const;
+  std::shared_ptr<CheckpointStore> store(const std::string& output_dir) const;  // the run's, for reading
 
  private:
   struct DefaultStore {
     std::string id;  // "checkpoint_store/NAME"
     std::shared_ptr<CheckpointStore> store;
   };
-  std::shared_ptr<CheckpointStore> store(const std::string& output_dir) const;  // the run's, for reading
   DefaultStore store_of_run(const std::string& output_dir) const;
   DefaultStore default_store() const;  // of which no place is open yet; null: none is installed
   OpenedFolder open_native(const std::string& folder, const std::string& tag) const;

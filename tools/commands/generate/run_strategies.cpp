@@ -92,12 +92,13 @@ FoundCheckpoint own_checkpoint(const PreparedRun& run, const std::string& folder
   }
 }
 
-// Beside other weights, which are taken whatever became of it.
-std::shared_ptr<const Checkpoint> newest_beside(const PreparedRun& run, const std::string& folder) {
+// Of the run's checkpoints; -1: there is none that its store lists. Formats of other programs are not asked.
+int64_t newest_step(const PreparedRun& run, const std::string& folder) {
   try {
-    return own_checkpoint(run, folder, "").state;
-  } catch (const Error&) {
-    return nullptr;
+    const std::vector<StoredTag> tags = run.folders->store(folder)->tags();
+    return tags.empty() ? -1 : tags.front().step;
+  } catch (const Error&) {  // whatever became of checkpoints beside weights that are taken
+    return -1;
   }
 }
 
@@ -211,19 +212,19 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
   if (used.recorded.is_null()) return;
   const int64_t final = final_step(folder);
   const std::string name = one_line(folder);
-  const auto newest = newest_beside(run, folder);
-  const int64_t saved = newest ? step_of(*newest) : -1;
-  if (final >= 0 && saved > final)
+  const int64_t newest = newest_step(run, folder);
+  if (final >= 0 && newest > final)
     run.log->warning(concat(name, ": these are its final weights, of step ", final,
-                            ", and its newest checkpoint is of step ", saved,
+                            ", and its newest checkpoint is of step ", newest,
                             "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
   if (used.is_export || used.weights.empty()) return;
-  if (!newest)
-    throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ",
-               own_checkpoint(run, folder, "").instead,
+  const FoundCheckpoint found = own_checkpoint(run, folder, "");
+  if (!found.state)
+    throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ", found.instead,
                "\n   give a run folder of a finished run or a Hugging Face folder");
+  const int64_t saved = step_of(*found.state);
   if (final < 0) run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
-  std::set<std::string> left = strategies_with_state(*newest);
+  std::set<std::string> left = strategies_with_state(*found.state);
   for (const Value& entry : acting.items()) left.erase(id_of(entry));
   for (const std::string& id : left)
     run.log->warning(concat(name, ": what ", id, " keeps in the checkpoint of step ", saved, " has no part in these ",
