@@ -216,7 +216,7 @@ TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_
     for (const auto& file : std::filesystem::recursive_directory_iterator(longer.folder + "/checkpoints"))
       if (file.is_regular_file() && (!whole_manifest || file.path().filename() != "manifest.json"))
         std::filesystem::resize_file(file, 1);
-    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5"), std::string::npos);
+    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5") != std::string::npos, whole_manifest);
   }
 }
 
