@@ -14,6 +14,7 @@
 #include "step/capture.h"
 #include "step/program.h"
 #include "step/step_state.h"
+#include "support/idle_device.h"
 #include "support/sharing_strategy.h"
 
 namespace drivetrain::test {
@@ -64,18 +65,7 @@ class GraphOnHost final : public DeviceGraph {
 };
 
 // Only its graphs are used.
-struct GraphsOnHost final : DeviceRuntime {
-  int64_t count() const override { return 1; }
-  DeviceFacts facts(int64_t) const override { return {}; }
-  void use(int64_t) override {}
-  void* current_stream(const at::Device&) override { return nullptr; }
-  void synchronize(const at::Device&) override {}
-  std::string error_text(int) const override { return {}; }
-  at::Tensor pinned(int64_t, at::ScalarType) override { return {}; }
-  DeviceMemory memory(const at::Device&) override { return {}; }
-  void reset_peak(const at::Device&) override {}
-  at::Tensor pinned_exactly(int64_t, at::ScalarType) override { return {}; }
-  int64_t new_graph_pool() override { return 0; }
+struct GraphsOnHost final : IdleDevice {
   std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t) override {
     return std::make_unique<GraphOnHost>();
   }

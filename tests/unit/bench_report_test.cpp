@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "contract/device_runtime.h"
+#include "support/idle_device.h"
 
 namespace drivetrain {
 namespace {
@@ -212,7 +213,7 @@ TEST(BenchStepConfig, a_wrong_set_is_told_by_its_number) {
 }
 
 // An accelerator whose clock is counted: a launch reaches an idle device late, a call takes its time there.
-struct CountedDevice : DeviceRuntime {
+struct CountedDevice : test::IdleDevice {
   struct Mark : DeviceMark {
     explicit Mark(CountedDevice& of) : device(of) {}
     void record() override { at = device.now; }
@@ -220,18 +221,7 @@ struct CountedDevice : DeviceRuntime {
     CountedDevice& device;
     double at = 0;
   };
-  int64_t count() const override { return 1; }
-  DeviceFacts facts(int64_t) const override { return {}; }
-  void use(int64_t) override {}
-  void* current_stream(const at::Device&) override { return nullptr; }
   void synchronize(const at::Device&) override { idle = true; }
-  std::string error_text(int) const override { return {}; }
-  at::Tensor pinned(int64_t, at::ScalarType) override { return {}; }
-  at::Tensor pinned_exactly(int64_t, at::ScalarType) override { return {}; }
-  DeviceMemory memory(const at::Device&) override { return {}; }
-  void reset_peak(const at::Device&) override {}
-  int64_t new_graph_pool() override { return 0; }
-  std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t) override { return nullptr; }
   std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return std::make_unique<Mark>(*this); }
 
   void call(double seconds) {

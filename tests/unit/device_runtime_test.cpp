@@ -12,13 +12,14 @@
 #include "device/open_device.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
+#include "support/idle_device.h"
 #include "train/start_device.h"
 
 namespace drivetrain {
 namespace {
 
 // Two GPUs that only remember what is asked of them.
-class TwoDevices : public DeviceRuntime {
+class TwoDevices : public test::IdleDevice {
  public:
   int64_t count() const override { return seen; }
   DeviceFacts facts(int64_t index) const override {
@@ -29,15 +30,7 @@ class TwoDevices : public DeviceRuntime {
     if (!says.empty()) throw c10::AcceleratorError({__func__, __FILE__, 0}, number, says);
   }
   void* current_stream(const at::Device& device) override { return this; }
-  void synchronize(const at::Device& device) override {}
   std::string error_text(int status) const override { return "the driver's words"; }
-  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return {}; }
-  DeviceMemory memory(const at::Device& device) override { return {}; }
-  void reset_peak(const at::Device& device) override {}
-  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return {}; }
-  int64_t new_graph_pool() override { return 0; }
-  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device, int64_t pool) override { return nullptr; }
-  std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override { return nullptr; }
 
   int64_t used = -1;
   std::string says = {}, name = "test", uuid = {};

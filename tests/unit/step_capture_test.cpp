@@ -16,6 +16,7 @@
 #include "step/capture.h"
 #include "step/trainer.h"
 #include "step/update_scalars.h"
+#include "support/idle_device.h"
 #include "support/train_threads.h"
 
 namespace drivetrain {
@@ -40,23 +41,13 @@ struct SpyGraph : DeviceGraph {
 };
 
 // A CPU that says it is a device. What is recorded also runs; what is replayed does not.
-struct SpyDevice : DeviceRuntime {
-  int64_t count() const override { return 1; }
-  DeviceFacts facts(int64_t) const override { return {}; }
-  void use(int64_t) override {}
-  void* current_stream(const at::Device&) override { return nullptr; }
-  void synchronize(const at::Device&) override {}
-  std::string error_text(int) const override { return {}; }
-  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, dtype); }
+struct SpyDevice : test::IdleDevice {
   DeviceMemory memory(const at::Device&) override { return {1, 2, 3, 4}; }
-  void reset_peak(const at::Device&) override {}
-  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return pinned(numel, dtype); }
   int64_t new_graph_pool() override { return pools++; }
   std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t pool) override {
     pools_used.insert(pool);
     return std::make_unique<SpyGraph>(events, ++graphs);
   }
-  std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return nullptr; }
   Events events;
   int graphs = 0;
   int64_t pools = 0;

@@ -10,6 +10,7 @@
 #include "plan/prepare_run.h"
 #include "run/run.h"
 #include "step/trainer.h"
+#include "support/idle_device.h"
 #include "support/sharing_strategy.h"
 #include "support/train_threads.h"
 
@@ -25,22 +26,10 @@ struct SilentGraph final : DeviceGraph {
   void replay() override {}
 };
 
-struct SilentDevice final : DeviceRuntime {
-  int64_t count() const override { return 1; }
-  DeviceFacts facts(int64_t) const override { return {}; }
-  void use(int64_t) override {}
-  void* current_stream(const at::Device&) override { return nullptr; }
-  void synchronize(const at::Device&) override {}
-  std::string error_text(int) const override { return {}; }
-  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, dtype); }
-  DeviceMemory memory(const at::Device&) override { return {}; }
-  void reset_peak(const at::Device&) override {}
-  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return pinned(numel, dtype); }
-  int64_t new_graph_pool() override { return 0; }
+struct SilentDevice final : test::IdleDevice {
   std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t) override {
     return ++graphs, std::make_unique<SilentGraph>();
   }
-  std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return nullptr; }
   std::atomic<int> graphs = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/gelu.h>
 
+#include <drivetrain/testkit/strategy/layers.h>
 #include <drivetrain/toolkit/layers/decorated_layers.h>
 #include <drivetrain/toolkit/layers/gelu_linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
@@ -11,17 +12,8 @@
 namespace drivetrain::test {
 
 // A layer as it is on CUDA, anywhere and of any type.
-struct GeluAnywhere : Linear, GeluLinear1 {
-  explicit GeluAnywhere(std::shared_ptr<Linear> layer) : inner(std::move(layer)) {}
-  std::vector<ParamPtr> params() const override { return inner->params(); }
-  ParamPtr bias() const override { return inner->bias(); }
-  at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor* kept) const override {
-    return inner->apply(x, options, kept);
-  }
-  at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
-                            WeightWork& work) const override {
-    return inner->apply_backward(dy, x, options, work);
-  }
+struct GeluAnywhere : OtherLinear, GeluLinear1 {
+  using OtherLinear::OtherLinear;
   bool has_gelu(at::DeviceType, at::ScalarType) const override { return true; }
   at::Tensor apply_gelu(const at::Tensor& x, at::Tensor& pre) const override {
     ++forwards;
@@ -33,7 +25,6 @@ struct GeluAnywhere : Linear, GeluLinear1 {
     ++backwards;
     return ops::activation_backward(ops::Activation::gelu_tanh, pre, inner->apply_backward(dy, x, {}, work), nullptr);
   }
-  const std::shared_ptr<Linear> inner;
   static inline int forwards = 0, backwards = 0;
 };
 struct GeluLayers : DecoratedLayers {

@@ -180,7 +180,10 @@ ModelSource source_with_strategies(const ModelSource& source, const std::string&
                                        [&] { return run.plugins.model->weights_folder(); });
   if (source.is_export || base.empty())
     throw fail(ErrorCode::config, added, ", and final/ holds these, but not the model that they were trained with; ",
-               found.instead, "\n   give the run folder with a checkpoint of that step");
+               found.instead, "\n   give the run folder with a checkpoint of that step",
+               newest_step(run, folder) < 0 ? std::string()
+                                            : concat(", or take its newest: drivetrain checkpoint convert ",
+                                                     one_line(folder), " FOLDER --to hf"));
   return with_final;
 }
 
