@@ -213,6 +213,7 @@ void decide_capture(const Parties& parties, PreparedRun& run, const PlanRecord& 
   for (const auto& offer : context.offers())
     if (offer.text == toolkit::kRecordedWhenAsked) facts.when_asked.push_back(offer.by);
   plan.capture = choose_capture(facts, plan.settings.capture.where, problems);
+  run.services->recorded = plan.capture.on;
 }
 
 // One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced. `said`:

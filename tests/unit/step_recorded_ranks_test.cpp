@@ -11,7 +11,6 @@
 #include "run/run.h"
 #include "step/trainer.h"
 #include "support/idle_device.h"
-#include "support/sharing_strategy.h"
 #include "support/train_threads.h"
 
 namespace drivetrain {
@@ -41,23 +40,8 @@ struct RankOutcome {
 
 struct Way {
   const char* config;
-  int late_stage = 0;  // of ZeRO, as on a device
+  bool told = true;  // Services::recorded; a run on the CPU says no
 };
-
-// ZeRO 1 and 2 as on a device, in the place of ddp: this run's is the CPU.
-struct Late final : test::SharingStrategy {
-  Late(const Services& services, bool grads, int64_t micro_batches) : SharingStrategy(services) {
-    options_.shard_axes = {"dp"}, options_.gather_late = true;
-    options_.shard_grads = grads, options_.reduce_every = grads ? 1 : 0, options_.micro_batches = micro_batches;
-  }
-};
-
-void share_late(Run& run, bool grads) {
-  const auto late = std::make_shared<Late>(*run.services, grads, run.plan.batch.accumulation);
-  for (auto& named : run.plugins.strategies)
-    if (named.strategy == run.plugins.data_parallel) named.strategy = late;
-  run.plugins.data_parallel = late;
-}
 
 void train_rank(const Way& way, bool recorded, int rank, const std::shared_ptr<Store>& store, RankOutcome& to) {
   at::set_num_threads(1);
@@ -84,7 +68,7 @@ void train_rank(const Way& way, bool recorded, int rank, const std::shared_ptr<S
   const auto flight = request.setup.flight = std::make_shared<FlightRecord>(rank, kRanks);
   Run run(
       std::move(*prepare_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
-  if (way.late_stage > 0) share_late(run, /*grads=*/way.late_stage == 2);
+  run.services->recorded = way.told;
   try {
     build_run(run);
     run.plan.capture.on = recorded;
@@ -141,13 +125,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{R"("pipeline": {"type": "zero_bubble_h1", "params": {"stages": 2}})"},
                     Way{R"("zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0})"},
                     Way{R"("data_parallel": {"type": "fsdp", "params": {"prefetch": 1}})"},
-                    Way{R"("data_parallel": "ddp")", 1}, Way{R"("data_parallel": "ddp")", 2}),
+                    Way{R"("zero_optimization": {"stage": 1})"}, Way{R"("zero_optimization": {"stage": 2})"}),
     [](const auto& info) { return concat("way_", info.index); });
 
-// On the CPU, where nothing is recorded, ZeRO gathers behind the update.
+// Where ZeRO is told that nothing is recorded, it gathers behind the update.
 TEST_F(RecordedRanks, a_gather_that_would_cross_the_end_of_a_recorded_update_is_named) {
   std::string errors;  // a rank may have the other one's abort
-  for (const RankOutcome& rank : train({R"("zero_optimization": {"stage": 1})"}, true)) errors += rank.error + "\n";
+  for (const RankOutcome& rank : train({R"("zero_optimization": {"stage": 1})", false}, true))
+    errors += rank.error + "\n";
   for (const char* words : {"data_parallel/zero, hook before_forward", "waits for all_gather #",
                             "made before this part of the step", "set \"capture\": false"})
     EXPECT_NE(errors.find(words), std::string::npos) << words << " in " << errors;

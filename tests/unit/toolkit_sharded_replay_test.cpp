@@ -15,7 +15,7 @@ class LikeReplayed : public SharingStrategy {
  public:
   LikeReplayed(const Services& services, const ShardingOptions& options) : SharingStrategy(services) {
     options_ = options;
-    options_.shard_axes = {"dp"}, options_.gather_late = true;
+    options_.shard_axes = {"dp"};
   }
   void plan(PlanContext& ctx) override {
     ctx.claim_axis("dp", PlanRecord::kRest, PlanRecord::Reads::other_rows, 2);
@@ -35,9 +35,25 @@ class LikeReplayed : public SharingStrategy {
   bool trains_ = false;  // before that come the initial values
 };
 
+// Which way `attach` chooses.
+class Asked : public LikeReplayed {
+ public:
+  Asked(const Services& services, const ShardingOptions& options, bool late)
+      : LikeReplayed(services, options), late_(late) {}
+  void attach(UnitList& units) override {
+    LikeReplayed::attach(units);
+    EXPECT_EQ(sharding().gather_late, late_);
+  }
+  void after_update(Trainables& chunk, StepContext& ctx) override { SharingStrategy::after_update(chunk, ctx); }
+
+ private:
+  const bool late_;
+};
+
 void expect_right_numbers(const ShardingOptions& options) {
   for (const int64_t ranks : {1, 2, 3}) {
-    DataParallelTrial trial{.name = "like replayed", .ranks = ranks, .accumulation = 2, .share = false};
+    DataParallelTrial trial{
+        .name = "like replayed", .ranks = ranks, .accumulation = 2, .share = false, .recorded = true};
     trial.make = [&](const Services& services) { return std::make_shared<LikeReplayed>(services, options); };
     check_data_parallel(trial);
   }
@@ -51,14 +67,16 @@ TEST(ShardedReplay, sharded_values_are_gathered_where_they_are_used) {
   expect_right_numbers({.shard_grads = true, .shard_values = true});
   expect_right_numbers({.shard_grads = true, .shard_values = true, .persistent = 64});  // small ones stay
 }
-// Who decides it; whether steps are recorded is not known there.
-TEST(ShardedReplay, values_that_stay_are_gathered_late_on_a_device_with_overlap) {
-  const at::Device cpu(at::kCPU), gpu(at::kCUDA, 0);
-  EXPECT_TRUE(sharding::gathers_late({}, gpu));
-  EXPECT_FALSE(sharding::gathers_late({}, cpu));
-  EXPECT_TRUE(sharding::gathers_late({.gather_late = true}, cpu));
-  for (const bool late : {false, true})
-    EXPECT_FALSE(sharding::gathers_late({.overlap = false, .gather_late = late}, gpu));
+// Else every step would wait for gathers that could have run beside the update.
+TEST(ShardedReplay, values_that_stay_are_gathered_late_where_steps_are_recorded_and_gathers_overlap) {
+  for (const bool recorded : {false, true})
+    for (const bool overlap : {false, true}) {
+      DataParallelTrial trial{.name = "asked", .ranks = 2, .share = false, .recorded = recorded};
+      trial.make = [&](const Services& services) {
+        return std::make_shared<Asked>(services, ShardingOptions{.overlap = overlap}, recorded && overlap);
+      };
+      check_data_parallel(trial);
+    }
 }
 
 }  // namespace

@@ -137,10 +137,6 @@ class BucketMaker {
 
 }  // namespace
 
-bool gathers_late(const ShardingOptions& options, const at::Device& device) {
-  return options.overlap && (options.gather_late || !device.is_cpu());
-}
-
 std::vector<BucketSizes> bucket_sizes(const UnitList& units, const Mesh& mesh, const ShardingOptions& options) {
   std::vector<BucketSizes> all;
   for (size_t u = 0; u < units.units.size(); ++u)

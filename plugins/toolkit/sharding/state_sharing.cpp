@@ -27,7 +27,7 @@ ShardingOptions StateSharing::with_joined_axes(const Mesh& mesh) const {
 
 void StateSharing::attach(UnitList& units) {
   options_ = with_joined_axes(*services_.mesh);
-  options_.gather_late = sharding::gathers_late(options_, services_.device);
+  options_.gather_late = options_.overlap && (options_.gather_late || services_.recorded);
   buckets_ = sharding::make_buckets(units, services_, options_);
   values_ = make_value_gathers(units, buckets_);
   const sharding::ValueGathers& made = *values_;

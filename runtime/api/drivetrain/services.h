@@ -49,6 +49,7 @@ struct Services {
   Dtypes dtypes = {};                    // set before the first `plan`
   const Mesh* mesh = nullptr;            // set before Strategy::build; null before that
   const PluginMaker* plugins = nullptr;  // null in tests without a registry
+  bool recorded = false;                 // whether steps are recorded (PlanContext::capturable); set as `mesh` is
 };
 
 }  // namespace drivetrain

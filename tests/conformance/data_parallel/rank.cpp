@@ -33,7 +33,8 @@ class DataParallelRank {
                   .local_rank = rank,
                   .local_size = trial.ranks,
                   .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce},
-                  .plugins = &maker_},
+                  .plugins = &maker_,
+                  .recorded = trial.recorded},
         truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat,
                kRows * trial.accumulation * trial.ranks, trial.frozen_factor) {
     // Other tests need the cores that waiting ranks would keep busy.

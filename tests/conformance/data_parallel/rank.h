@@ -26,6 +26,7 @@ struct DataParallelTrial {
   bool share = true;                                      // of communicator/local
   bool forwards_first = false;                            // all forwards of two micro-batches before their backwards
   int64_t frozen_factor = 1;                              // how much larger frozen parameters are (chain.h)
+  bool recorded = false;                                  // Services::recorded; steps are still computed as they are
   std::function<std::shared_ptr<DataParallel>(const Services&)> make =
       nullptr;  // null: the installed plugin of that name
 };

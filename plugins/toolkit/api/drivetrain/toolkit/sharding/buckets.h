@@ -48,9 +48,6 @@ struct Bucket {
 
 using Buckets = std::vector<std::unique_ptr<Bucket>>;
 
-// ShardingOptions::gather_late on a device: there steps may be recorded, and nobody tells whether they are.
-bool gathers_late(const ShardingOptions& options, const at::Device& device);
-
 // Makes the buckets and assigns every parameter of the units to one of them. Collective, since it makes groups.
 Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options);
 

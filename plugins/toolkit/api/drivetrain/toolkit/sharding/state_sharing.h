@@ -44,7 +44,7 @@ struct ShardingOptions {
   int64_t update_chunk = kNoLimit;  // elements that the optimizer updates in one call
   bool overlap = true;              // false: every collective is waited for at once
   // With `overlap`: values that stay are gathered by the next pass, from its first use of any, instead of behind their
-  // update, so that a recorded step holds its gathers whole. `attach` sets it on a device (sharding::gathers_late).
+  // update, so that a recorded step holds its gathers whole. `attach` sets it where steps are recorded.
   bool gather_late = false;
   // master weights, moments and the part's gradients are in host memory; the optimizer runs on the host
   bool offload_state = false;
