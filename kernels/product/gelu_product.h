@@ -2,8 +2,8 @@
 // writes what the pass behind it would have read. They are cuBLASLt's, which LibTorch brings.
 //
 // Source: Hendrycks and Gimpel 2016, "Gaussian error linear units"; cuBLAS, cublasLtEpilogue_t (GELU_AUX,
-// GELU_AUX_BIAS, DGELU). Sums are float32, also where a sum is split. Which kernel computes a shape is cuBLASLt's first
-// answer, asked for at the first call and kept; with more than 64 shapes it is asked again.
+// GELU_AUX_BIAS, DGELU). Sums are float32, also where a sum is split. Which kernel computes a shape, if any, is
+// cuBLASLt's first answer, asked for at the first call and kept; with more than 64 shapes it is asked again.
 // Legend: N rows, K columns that are summed over, M columns of the result.
 #pragma once
 
@@ -17,6 +17,7 @@ struct GeluProduct {
   const void* bias = nullptr;    // forward: [M] or null
   void* pre = nullptr;           // [N, M]: forward := x W^T + bias; backward read
   void* out = nullptr;           // [N, M]: forward gelu(x W^T + bias); backward x W gelu'(pre)
+                                 // null: only asks whether there is a kernel, for x, pre and out on 16 bytes
   void* workspace = nullptr;     // kGeluProductWorkspace bytes, of the call alone
   int64_t n = 0, k = 0, m = 0;
   bool backward = false;

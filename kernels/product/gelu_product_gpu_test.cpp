@@ -49,6 +49,9 @@ TEST_F(GeluProductOnGpu, forward_equals_float64) {
     GeluProduct op;
     op.x = x.data(), op.weight = weight.data(), op.bias = c.bias ? bias.data() : nullptr, op.pre = pre.data();
     op.out = out.data(), op.workspace = workspace.data(), op.n = c.n, op.k = c.k, op.m = c.m, op.dtype = dtype;
+    GeluProduct asks = op;
+    asks.x = asks.pre = asks.out = nullptr;
+    EXPECT_EQ(gelu_product_cuda(asks, nullptr), 0);
     run_repeatedly({&pre, &out}, [&](void* stream) { return gelu_product_cuda(op, stream); });
 
     const std::vector<double> X = x.first(), W = weight.first(), b = bias.first();
@@ -72,6 +75,9 @@ TEST_F(GeluProductOnGpu, backward_equals_float64) {
     GeluProduct op;
     op.x = dy.data(), op.weight = weight.data(), op.pre = pre.data(), op.out = out.data(), op.backward = true;
     op.workspace = workspace.data(), op.n = c.n, op.k = c.k, op.m = c.m, op.dtype = dtype;
+    GeluProduct asks = op;
+    asks.x = asks.pre = asks.out = nullptr;
+    EXPECT_EQ(gelu_product_cuda(asks, nullptr), 0);
     run_repeatedly({&out}, [&](void* stream) { return gelu_product_cuda(op, stream); });
 
     const std::vector<double> DY = dy.first(), W = weight.first(), p = pre.first();

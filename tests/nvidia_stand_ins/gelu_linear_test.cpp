@@ -68,7 +68,7 @@ struct Layer {
       param->grad = at::zeros(param->tensor.sizes(), at::TensorOptions(at::kFloat));
     }
   }
-  const GeluLinear1& gelu() const { return dynamic_cast<const GeluLinear1&>(*layer); }
+  const GeluLinear2& gelu() const { return dynamic_cast<const GeluLinear2&>(*layer); }
   std::shared_ptr<Linear> layer;
 };
 
@@ -124,6 +124,7 @@ TEST_F(GeluLinear, takes_rows_and_weights_of_larger_tensors) {
   for (const int64_t first : {0, 1, 3, 10}) {
     const at::Tensor weight = w.narrow(0, first, 40), bias = b.narrow(0, first, 40);
     at::Tensor pre;
+    EXPECT_TRUE(gelu_product_found(weight, bias, 9, false));
     gelu_product(x, weight, bias, pre);
     expect_near(pre, product(x.contiguous(), weight, bias), "pre");
   }
@@ -151,7 +152,40 @@ TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {
             "\"gelu_fusion\"");
   unsetenv("STAND_IN_PRODUCTS");
   EXPECT_LE(alive(), before) << "it leaves nothing behind";
-  EXPECT_EQ(problem(x, w), "");
+  EXPECT_EQ(problem(x.narrow(0, 0, 10), w), "");
+}
+
+// Whoever chose by the answer what to keep for backward needs the same one then.
+TEST_F(GeluLinear, tells_whether_there_is_a_kernel_and_says_the_same_ever_after) {
+  const Layer fc(24, 40, at::kBFloat16), proj(40, 24, at::kBFloat16);
+  const at::Tensor dy = numbers({23, 24}, "dy", at::kBFloat16), act = numbers({23, 40}, "act", at::kBFloat16);
+  const int64_t before = alive();
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "none", 1), 0);
+  EXPECT_FALSE(fc.gelu().finds_gelu(22, false));
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "forward", 1), 0);
+  EXPECT_FALSE(proj.gelu().finds_gelu(23, true));
+  EXPECT_LE(alive(), before) << "it leaves nothing behind";
+  EXPECT_TRUE(fc.gelu().finds_gelu(23, false));
+  unsetenv("STAND_IN_PRODUCTS");
+  EXPECT_FALSE(fc.gelu().finds_gelu(22, false));
+  EXPECT_FALSE(proj.gelu().finds_gelu(23, true));
+  EXPECT_TRUE(proj.gelu().finds_gelu(22, true));
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "none", 1), 0);
+  EXPECT_TRUE(fc.gelu().finds_gelu(23, false));
+  unsetenv("STAND_IN_PRODUCTS");
+}
+
+// Of weights and biases it knows how they are aligned, of the rest the least that blocks give.
+TEST_F(GeluLinear, what_is_found_can_be_called_where_kernels_want_aligned_operands) {
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "aligned", 1), 0);
+  const at::Tensor w = numbers({24, 40}, "w", at::kBFloat16), b = numbers({33}, "b", at::kBFloat16);
+  const at::Tensor x = numbers({10, 40}, "x", at::kBFloat16).narrow(0, 1, 9);
+  EXPECT_FALSE(gelu_product_found(w, b.narrow(0, 1, 24), 9, false));
+  EXPECT_TRUE(gelu_product_found(w, b.narrow(0, 8, 24), 9, false));
+  at::Tensor pre;
+  gelu_product(x, w, b.narrow(0, 8, 24), pre);
+  expect_near(pre, product(x, w, b.narrow(0, 8, 24)), "pre");
+  unsetenv("STAND_IN_PRODUCTS");
 }
 
 // Texts that grow have other rows each time.

@@ -149,22 +149,27 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
                                                     size_t size) {
   return as<Preference>(of).set(attribute, value, size);
 }
-// None where STAND_IN_PRODUCTS is "none".
+// None where STAND_IN_PRODUCTS is "none", none with a gradient where it is "forward", and for operands on 16 bytes
+// alone where it is "aligned".
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
                                               int wanted, cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
-  const char* const said = std::getenv("STAND_IN_PRODUCTS");
+  const char* const set = std::getenv("STAND_IN_PRODUCTS");
+  const std::string said = set ? set : "";
   const auto& prefers = as<Preference>(preference);
-  const bool good = Call(as<Product>(product), as<Layout>(a), as<Layout>(b), as<Layout>(d)).good && c == d;
+  const auto alignment = prefers.get<uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256);
+  const Call call(as<Product>(product), as<Layout>(a), as<Layout>(b), as<Layout>(d));
+  const bool has = said != "none" && !(said == "forward" && call.epilogue == CUBLASLT_EPILOGUE_DGELU) &&
+                   !(said == "aligned" && alignment < 16);
   // All of cuBLASLt's own schemes but the one in float32 add parts of sums in the type of the result.
   const auto adds = prefers.get<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_MASK);
-  if (!good || wanted < 1 || adds & ~CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE || (said && std::string(said) == "none"))
+  if (!has || !call.good || c != d || wanted < 1 || adds & ~CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};
   results[0].algo.data[0] = digest(as<Product>(product), as<Layout>(a), as<Layout>(b), as<Layout>(d));
-  results[0].algo.data[1] = prefers.get<uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256);
+  results[0].algo.data[1] = alignment;
   results[0].workspaceSize = 1024;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;

@@ -15,7 +15,9 @@
 // F MLP width; all but D are what this rank has, and S may be less between the layers than in attention and MLP.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include <drivetrain/attention.h>
 #include <drivetrain/layers.h>
@@ -30,6 +32,8 @@ struct BlockOptions {
   bool recompute_cheap = true;  // norms' outputs and activations are not kept
   int64_t mlp_chunk = 0;        // positions whose MLP is computed at a time, and nothing of it kept; 0: all
   bool gelu_fusion = false;     // GELU and its gradient in the MLP's products, where they can be
+  // Told whenever the GPU has no kernel for them with so many rows.
+  std::function<void(const std::string& block, int64_t rows)> misses_gelu = {};
 };
 
 // Whether the MLP of these layers may be computed for some positions alone. Adapters draw their dropout for all.
@@ -61,11 +65,13 @@ class Block : public Unit {
   bool is_block() const override { return true; }
   std::optional<UnitKeeps> keeps() const override;
   std::optional<VisitMemory> visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const override;
-  // Whether the MLP's products compute GELU and its gradient for such activations. Always the same: then fc holds its
-  // bias.
+  // Whether the MLP's products may compute GELU and its gradient for such activations. Always the same.
   bool has_gelu(at::DeviceType device, at::ScalarType dtype) const;
 
  private:
+  // And whether they do for the rows of x, on their GPU: both or neither, forward and backward alike. Then fc holds its
+  // bias.
+  bool has_gelu(const at::Tensor& x) const;
   Activations begin(const Tensors& x, StepContext& ctx) const;
   ops::Heads heads_of(const at::Tensor& qkv, const Activations& a) const;
   // Without its bias where the next operation adds it.

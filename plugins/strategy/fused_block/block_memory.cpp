@@ -83,8 +83,9 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     trace.take(residual).moment(before ? norm_backward : TensorSizes());
     if (!last) trace.free(residual, spec_.parallel ? 1 : 2).free(before ? statistics : TensorSizes());
   };
-  const bool in_products = has_gelu(shape.on_cpu ? at::kCPU : at::kCUDA, shape.dtype);
-  const TensorSizes workspace = in_products ? lm::gelu_product() : TensorSizes();
+  // Beside all that is there without GELU in products: the GPU may have none for the shape.
+  const bool may_have_gelu = has_gelu(shape.on_cpu ? at::kCPU : at::kCUDA, shape.dtype);
+  const TensorSizes workspace = may_have_gelu ? lm::gelu_product() : TensorSizes();
   const auto mlp_chunks_backward = [&] {
     const double share = std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens);
     const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
@@ -93,11 +94,10 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     again_if(norm2 == 0);
     trace.take(residual).take(piece).take(fc_piece);  // dy2, x, fc
     trace.moment(lm::activation(shape, tokens, z.first, spec_.bias)).take(act_piece).moment(workspace);
-    trace.take(piece).take(act_piece).moment(workspace);  // ddelta, dact; or dfc
+    trace.take(piece).take(act_piece).moment(workspace);  // ddelta, dact
     trace.moment(lm::weight_gradient(shape, tokens, z.hidden, z.ffn)).free(piece).free(act_piece);
-    if (!in_products) trace.take(fc_piece);  // dfc
-    trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece);
-    if (!in_products) trace.free(act_piece);
+    trace.take(fc_piece);  // dfc
+    trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece).free(act_piece);
     trace.take(piece).moment(lm::weight_gradient(shape, tokens, z.first, z.hidden));
     trace.free(piece, 2).free(fc_piece).free(of_mlp).free(norm2 > 0 ? norm2 : before ? residual : 0);
   };
@@ -109,12 +109,10 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
     if (!keep.fc) trace.moment(workspace);
     const double of_mlp = leave();
-    trace.take(act).moment(workspace);  // dact; or dfc, and then nothing else of that size
+    trace.take(act).moment(workspace);  // dact
     trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
-    if (!in_products) trace.take(fc);  // dfc
-    trace.moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias)).free(fc);
-    if (!in_products) trace.free(act);
-    trace.free(of_mlp);
+    trace.take(fc);  // dfc
+    trace.moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias)).free(fc).free(act).free(of_mlp);
     again_if(norm2 == 0 && keep.fc);
     trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
     trace.free(norm2 > 0 ? norm2 : before ? residual : 0).free(fc);

@@ -1,4 +1,5 @@
 // Answers the model's wish for transformer blocks with hand-written ones, and says at the start how many.
+#include <utility>
 #include <vector>
 
 #include <drivetrain/services.h>
@@ -95,42 +96,47 @@ class FusedBlock : public Strategy {
   }
 
   void build(Builder& builder) override {
-    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention(), options_, counts_);
+    Options options = options_;
+    options.misses_gelu = [this](const std::string& block, int64_t rows) { say_missing(block, rows); };
+    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention(), options, counts_);
   }
 
   // The model is built.
   void attach(UnitList&) override {
-    // A sample on standard output stays what it is.
-    const LogLevel level = training_ ? LogLevel::info : LogLevel::debug;
-    const auto all = counts_->taken + static_cast<int64_t>(counts_->left.size());
-    services_.log.write(
-        level, all == 0
-                   ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
-                   : concat("strategy/fused_block: computes ", counts_->taken, " of ", all, " blocks"));
-    if (options_.mlp_chunk > 0 && counts_->whole + static_cast<int64_t>(counts_->left.size()) > 0)
-      services_.log.write(level, concat("strategy/fused_block: mlp_chunk changes nothing in ",
-                                        counts_->whole + static_cast<int64_t>(counts_->left.size()),
-                                        " blocks: those that are left to the model, and MLPs with adapters, whose "
-                                        "dropout is drawn for all positions"));
-    const auto without_gelu = counts_->without_gelu + static_cast<int64_t>(counts_->left.size());
-    if (options_.gelu_fusion && gelu_here_ && without_gelu > 0)
-      services_.log.write(level,
-                          concat("strategy/fused_block: gelu_fusion changes nothing in ", without_gelu,
-                                 " blocks: those that are left to the model, with another activation than "
-                                 "gelu_tanh, with widths that are no multiples of 8, and with layers that another "
-                                 "plugin computes (8 bits, adapters, tensor parallelism)"));
-    if (counts_->left.empty()) return;
+    const auto left = static_cast<int64_t>(counts_->left.size()), all = counts_->taken + left;
+    say(all == 0 ? "no block is left for it; another plugin answers them, or the model has none"
+                 : concat("computes ", counts_->taken, " of ", all, " blocks"));
+    if (options_.mlp_chunk > 0 && counts_->whole + left > 0)
+      say(concat("mlp_chunk changes nothing in ", counts_->whole + left,
+                 " blocks: those that are left to the model, and MLPs with adapters, whose dropout is drawn for all "
+                 "positions"));
+    if (options_.gelu_fusion && gelu_here_ && counts_->without_gelu + left > 0)
+      say(concat("gelu_fusion changes nothing in ", counts_->without_gelu + left,
+                 " blocks: those that are left to the model, with another activation than gelu_tanh, with widths that "
+                 "are no multiples of 8, and with layers that another plugin computes (8 bits, adapters, tensor "
+                 "parallelism)"));
+    if (left == 0) return;
     const auto& first = counts_->left.front();
-    const size_t more = counts_->left.size() - 1;
-    services_.log.write(level, concat("strategy/fused_block: leaves ", first.block,
-                                      more > 0 ? concat(" and ", more, " more") : "", " to the model: ", first.reason));
+    say(concat("leaves ", first.block, left > 1 ? concat(" and ", left - 1, " more") : "",
+               " to the model: ", first.reason));
   }
 
  private:
+  void say(const std::string& line) const {
+    // A sample on standard output stays what it is.
+    services_.log.write(training_ ? LogLevel::info : LogLevel::debug, "strategy/fused_block: " + line);
+  }
+  // The first shape alone: texts that grow have another one each time.
+  void say_missing(const std::string& block, int64_t rows) {
+    if (!std::exchange(said_missing_, true))
+      say(concat("cuBLASLt has no products with GELU for the ", rows, " rows of ", block,
+                 " on this GPU; the MLP of such shapes is computed as without gelu_fusion"));
+  }
+
   const Options options_;
   const Services& services_;
   const std::shared_ptr<BlockCounts> counts_ = std::make_shared<BlockCounts>();
-  bool training_ = true, gelu_here_ = false;
+  bool training_ = true, gelu_here_ = false, said_missing_ = false;
 };
 
 }  // namespace

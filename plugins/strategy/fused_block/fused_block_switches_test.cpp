@@ -41,6 +41,7 @@ struct Passed {
   double on_cuda = 0;         // that it counts for backward there, in bfloat16
   std::vector<std::string> names;
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
+  std::vector<std::string> said;              // while it ran
 };
 
 // `gelu`: the layers whose name has it are GeluAnywhere; null: none, and the option is off.
@@ -91,6 +92,7 @@ Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, 
   }
   const at::Tensor dy = numbers({2, S, spec.hidden}, "dy", 1, dtype);
   const Tensors dx = unit->backward(y.size() == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
+  passed.said = host.log.lines;
   passed.tensors["output"] = y.size() == 2 ? at::add(y[0], y[1]) : y[0];
   passed.tensors["dx"] = dx[0], passed.tensors["ddelta"] = dx[1];
   for (const ParamPtr& param : unit->params()) passed.tensors[param->name] = param->grad;
@@ -248,6 +250,38 @@ TEST(FusedBlockSwitches, products_with_gelu_give_the_same_numbers_whatever_is_ke
           EXPECT_EQ(GeluAnywhere::backwards, calls);
           EXPECT_EQ(GeluAnywhere::forwards, chunk > 0 || keep == Keep::nothing ? 2 * calls : calls);
         }
+}
+
+// Forward and backward go together: the bits are those of the option off, and what is kept is what backward takes.
+TEST(FusedBlockSwitches, a_gpu_without_such_products_computes_as_without_the_option_and_it_is_said_once) {
+  for (const Switch& one : kGelu)
+    for (const Keep keep : {Keep::all, Keep::input, Keep::nothing})
+      for (const bool backward : {false, true})
+        for (const int64_t chunk : {0, 2}) {
+          SCOPED_TRACE(concat(one.name, ", keep ", static_cast<int>(keep), ", chunk ", chunk, ", backward ", backward));
+          BlockSpec spec = llama();
+          one.set(spec);
+          GeluAnywhere::forwards = GeluAnywhere::backwards = 0;
+          GeluAnywhere::missing = [=](int64_t, bool asked) { return asked == backward; };
+          const Passed found = pass(spec, true, at::kFloat, keep, 5, backward, chunk, "mlp.");
+          GeluAnywhere::missing = nullptr;
+          const Passed wanted = pass(spec, true, at::kFloat, keep, 5, backward, chunk);
+          EXPECT_EQ(GeluAnywhere::forwards + GeluAnywhere::backwards, 0);
+          for (const auto& [name, tensor] : wanted.tensors) EXPECT_TRUE(found.tensors.at(name).equal(tensor)) << name;
+          EXPECT_EQ(found.said, std::vector<std::string>{concat(
+                                    "strategy/fused_block: cuBLASLt has no products with GELU for the ",
+                                    chunk > 0 ? 4 : 10, " rows of block.0 on this GPU; the MLP of such shapes is ",
+                                    "computed as without gelu_fusion")});
+        }
+}
+
+TEST(FusedBlockSwitches, each_chunk_has_gelu_in_products_where_there_are_some_for_its_rows) {
+  GeluAnywhere::forwards = GeluAnywhere::backwards = 0;
+  GeluAnywhere::missing = [](int64_t rows, bool) { return rows == 2; };  // the last of three chunks
+  compare(kGelu[0], at::kDouble, Keep::all, 1e-12, 2, false, "mlp.");
+  GeluAnywhere::missing = nullptr;
+  EXPECT_EQ(GeluAnywhere::forwards, 2 * 2);
+  EXPECT_EQ(GeluAnywhere::backwards, 2);
 }
 
 TEST(FusedBlockSwitches, gelu_is_in_products_where_both_layers_and_the_activation_have_it) {

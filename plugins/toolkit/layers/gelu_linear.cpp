@@ -10,6 +10,19 @@ namespace {
 
 using ops::in, ops::out;
 
+// False: cuBLASLt has no such product on this GPU.
+bool call(const kernels::GeluProduct& op, const at::Device& device) {
+  const int status = DRIVETRAIN_CUDA_KERNEL(gelu_product_cuda)(op, current_stream(device));
+  if (status == kernels::kNoSuchProduct) return false;
+  if (status == kernels::kNoCublasLt || status == kernels::kCublasLtFails)
+    throw fail(ErrorCode::config, "products with GELU want cuBLASLt, ",
+               status == kernels::kNoCublasLt ? "and libcublasLt.so.13, which LibTorch for CUDA 13 brings, is not found"
+                                              : "which does not start on this GPU (cublasLtCreate)",
+               "; leave out \"gelu_fusion\"");
+  check_launch(status, "product with GELU");
+  return true;
+}
+
 // Returns what it writes.
 at::Tensor launch(kernels::GeluProduct op, const at::Tensor& given, const at::Tensor& weight, int64_t columns) {
   const at::Tensor x = given.contiguous(), w = weight.detach().contiguous();
@@ -17,30 +30,30 @@ at::Tensor launch(kernels::GeluProduct op, const at::Tensor& given, const at::Te
   const at::Tensor workspace = at::empty({kernels::kGeluProductWorkspace}, x.options().dtype(at::kByte));
   op.x = in(x), op.weight = in(w), op.out = out(y), op.workspace = out(workspace);
   op.n = x.size(0), op.k = x.size(1), op.m = columns, op.dtype = ops::kernel_dtype(x);
-  const int status = DRIVETRAIN_CUDA_KERNEL(gelu_product_cuda)(op, current_stream(x.device()));
-  if (status == kernels::kNoSuchProduct)
+  if (!call(op, x.device()))
     throw fail(ErrorCode::config, "cuBLASLt has no product with GELU", op.backward ? "'s gradient" : "", " of [", op.n,
                ", ", op.k, "] and [", op.k, ", ", op.m, "] in ", c10::toString(x.scalar_type()),
                " for this GPU; leave out \"gelu_fusion\"");
-  if (status == kernels::kNoCublasLt || status == kernels::kCublasLtFails)
-    throw fail(ErrorCode::config, "products with GELU want cuBLASLt, ",
-               status == kernels::kNoCublasLt ? "and libcublasLt.so.13, which LibTorch for CUDA 13 brings, is not found"
-                                              : "which does not start on this GPU (cublasLtCreate)",
-               "; leave out \"gelu_fusion\"");
-  check_launch(status, "product with GELU");
   return y;
 }
 
 }  // namespace
 
-const GeluLinear1* gelu_of(const Linear& layer, at::DeviceType device, at::ScalarType dtype) {
-  const auto* const gelu = dynamic_cast<const GeluLinear1*>(&layer);
+const GeluLinear2* gelu_of(const Linear& layer, at::DeviceType device, at::ScalarType dtype) {
+  const auto* const gelu = dynamic_cast<const GeluLinear2*>(&layer);
   return gelu && gelu->has_gelu(device, dtype) ? gelu : nullptr;
 }
 
 bool gelu_product_fits(at::DeviceType device, at::ScalarType dtype, int64_t in, int64_t out) {
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
   return kernels::kWithCuda && device == at::kCUDA && half && kernels::gelu_product_fits(kernels::Dtype::bf16, in, out);
+}
+
+bool gelu_product_found(const at::Tensor& weight, const at::Tensor& bias, int64_t rows, bool backward) {
+  kernels::GeluProduct op;
+  op.weight = in(weight), op.bias = in(bias), op.backward = backward, op.dtype = ops::kernel_dtype(weight);
+  op.n = rows, op.k = weight.size(backward ? 0 : 1), op.m = weight.size(backward ? 1 : 0);
+  return call(op, weight.device());
 }
 
 at::Tensor gelu_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& pre) {

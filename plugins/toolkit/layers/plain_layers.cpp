@@ -28,7 +28,7 @@ std::vector<int64_t> whole_blocks(const LinearSpec& spec) {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-class PlainLinear : public Linear, public GeluLinear1 {
+class PlainLinear : public Linear, public GeluLinear2 {
  public:
   explicit PlainLinear(const LinearSpec& spec)
       : in_(spec.in),
@@ -70,6 +70,9 @@ class PlainLinear : public Linear, public GeluLinear1 {
 
   bool has_gelu(at::DeviceType device, at::ScalarType dtype) const override {
     return !product_ && gelu_product_fits(device, dtype, in_, out_);
+  }
+  bool finds_gelu(int64_t rows, bool backward) const override {
+    return gelu_product_found(weight_->tensor, bias_ && !backward ? bias_->tensor : at::Tensor(), rows, backward);
   }
   at::Tensor apply_gelu(const at::Tensor& x, at::Tensor& pre) const override {
     std::vector<int64_t> shape = x.sizes().vec();
