@@ -17,6 +17,14 @@ else()
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch's; a second copy in the process would know other devices
     enable_language(CUDA)
     find_package(CUDAToolkit 13.0 REQUIRED)
+    # Of cuBLASLt the header is enough; LibTorch brings the library. CUDA's packages have it in one of its own.
+    find_path(DRIVETRAIN_CUBLASLT cublasLt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+    mark_as_advanced(DRIVETRAIN_CUBLASLT)
+    if(NOT DRIVETRAIN_CUBLASLT)
+      message(FATAL_ERROR "CUDA parts: cublasLt.h is missing, it is in none of ${CUDAToolkit_INCLUDE_DIRS}: install cuBLAS's "
+                          "headers for this nvcc (NVIDIA's package libcublas-dev-${CUDAToolkit_VERSION_MAJOR}-"
+                          "${CUDAToolkit_VERSION_MINOR}), or build for the CPU alone with -DDRIVETRAIN_NVCC_FOUND=OFF")
+    endif()
     message(STATUS "CUDA parts: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
   else()
     message(STATUS "CUDA parts: not built, ${DRIVETRAIN_NVCC_FOUND} is '${_release}' and 13.x is needed; everything for "
