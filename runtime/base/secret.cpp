@@ -10,6 +10,8 @@
 
 #include <drivetrain/error.h>
 
+#include "base/hex.h"
+
 namespace drivetrain {
 namespace {
 
@@ -52,12 +54,7 @@ std::string random_bytes(size_t count) {
   return bytes;
 }
 
-std::string new_secret() {
-  std::string hex;
-  for (const char byte : random_bytes(32))
-    for (const int shift : {4, 0}) hex += "0123456789abcdef"[static_cast<unsigned char>(byte) >> shift & 15];
-  return hex;
-}
+std::string new_secret() { return hex_text(random_bytes(32)); }
 
 bool same_bytes(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;

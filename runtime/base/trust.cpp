@@ -18,6 +18,7 @@
 
 #include <drivetrain/error.h>
 
+#include "base/hex.h"
 #include "base/printable.h"
 
 namespace drivetrain {
@@ -109,10 +110,7 @@ std::string sha256(const std::string& bytes) {
   unsigned int length = 0;
   if (EVP_Digest(bytes.data(), bytes.size(), digest, &length, EVP_sha256(), nullptr) != 1)
     throw fail(ErrorCode::internal, "OpenSSL's libcrypto gives no SHA-256");
-  std::string hex;
-  for (unsigned int i = 0; i < length; ++i)
-    for (const int shift : {4, 0}) hex += "0123456789abcdef"[digest[i] >> shift & 15];
-  return hex;
+  return hex_text({reinterpret_cast<const char*>(digest), length});
 }
 
 std::string read_bytes(const std::string& path) {

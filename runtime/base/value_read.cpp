@@ -2,22 +2,12 @@
 #include "base/json_read.h"
 
 namespace drivetrain {
-namespace {
-
-Value parse_text(const std::string& text, const std::string& file, Problems& problems) {
-  Value value;
-  Problem syntax;
-  if (read_json(text, file, JsonPositions::lines, value, syntax, problems)) return value;
-  problems.add(syntax.where, syntax.message);
-  problems.throw_if_any();
-  return value;
-}
-
-}  // namespace
 
 Value parse_json(const std::string& text, const std::string& file) {
   Problems problems;
-  Value value = parse_text(text, file, problems);
+  Value value;
+  Problem syntax;
+  if (!read_json(text, file, JsonPositions::lines, value, syntax, problems)) problems.add(syntax.where, syntax.message);
   problems.throw_if_any();
   return value;
 }

@@ -13,12 +13,6 @@ namespace {
 constexpr const char* kOtherTag = "\n   go on from another checkpoint: --resume TAG";
 constexpr size_t kMostProblems = 10;  // shown; the rest is counted
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += concat(text.size() > 1 ? ", " : "", size);
-  return text + "]";
-}
-
 }  // namespace
 
 LoadState::LoadState(const Checkpoint& checkpoint, const Value& counters, const Mesh& mesh)
@@ -29,10 +23,10 @@ LoadState::LoadState(const Checkpoint& checkpoint, const Value& counters, const 
 void LoadState::tensor(const std::string& name, at::Tensor& t, const Layout& layout) {
   used_.insert(name);
   const auto found = stored_.find(name);
-  if (found == stored_.end()) return problems_.push_back(concat(name, " ", shape_text(layout.global_shape)));
-  if (found->second.shape != layout.global_shape)
-    return problems_.push_back(
-        concat(name, " ", shape_text(layout.global_shape), ": the checkpoint has ", shape_text(found->second.shape)));
+  const at::IntArrayRef wanted = layout.global_shape;
+  if (found == stored_.end()) return problems_.push_back(concat(name, " ", wanted));
+  if (const at::IntArrayRef shape = found->second.shape; shape != wanted)
+    return problems_.push_back(concat(name, " ", wanted, ": the checkpoint has ", shape));
   const SliceMap map = slice_map(layout, mesh_);
   at::Tensor flat = t.view(-1);
   if (map.padded()) flat.zero_();

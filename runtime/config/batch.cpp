@@ -1,9 +1,11 @@
 // train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * data-parallel ranks.
 // DeepSpeed's rule, with exact division instead of rounding and with the legal numbers in the message.
+#include <optional>
 #include <set>
 
 #include <drivetrain/toolkit/text.h>
 
+#include "config/auto_switches.h"
 #include "config/run_settings.h"
 
 namespace drivetrain {
@@ -41,6 +43,48 @@ std::string multiples_near(int64_t step, int64_t wish) {
   const int64_t below = wish / step * step;
   return below > 0 ? concat(below, " or ", below + step) : concat(below + step);
 }
+
+// "auto" in the three sizes.
+class BatchAutos {
+ public:
+  BatchAutos(Value& settings, Problems& problems) : settings_(settings), problems_(problems) {}
+
+  void settle() {
+    const auto total = take(kTotal), micro = take(kMicro), accumulation = take(kAccumulation);
+    if (micro && !has(kTotal)) set(kMicro, *micro, 8, "per_device_train_batch_size of Hugging Face's Trainer");
+    if (accumulation && !(has(kTotal) && has(kMicro)))
+      set(kAccumulation, *accumulation, 1, "gradient_accumulation_steps of Hugging Face's Trainer");
+    if (total && !has(kMicro))
+      set(kMicro, *total, 8, "train_batch_size \"auto\": per_device_train_batch_size of Hugging Face's Trainer");
+    const auto derived = [&](const char* key, const std::optional<Position>& where) {
+      if (where && !has(key))
+        problems_.resolve(*where, key, "from the others", "\"auto\": total = micro-batch x accumulation x ranks");
+    };
+    derived(kTotal, total), derived(kMicro, micro), derived(kAccumulation, accumulation);
+  }
+
+ private:
+  bool has(const char* key) const { return settings_.find(key) && !settings_.find(key)->is_null(); }
+
+  // The place of an "auto", which is taken out.
+  std::optional<Position> take(const char* key) {
+    const Value* const value = settings_.find(key);
+    if (!is_auto(value)) return {};
+    const Position where = value->where;
+    settings_.erase(key);
+    return where;
+  }
+
+  void set(const char* key, const Position& where, int64_t number, const std::string& rule) {
+    Value value(number);
+    value.where = value.key_where = where;
+    settings_.set(key, std::move(value));
+    problems_.resolve(where, key, concat(number), "\"auto\": " + rule);
+  }
+
+  Value& settings_;
+  Problems& problems_;
+};
 
 class BatchSolver {
  public:
@@ -112,6 +156,8 @@ class BatchSolver {
 };
 
 }  // namespace
+
+void settle_batch_sizes(Value& settings, Problems& problems) { BatchAutos(settings, problems).settle(); }
 
 BatchSizes solve_batch(const RunSettings& settings, int64_t data_parallel, Problems& problems) {
   return BatchSolver(settings, data_parallel, problems).solve();

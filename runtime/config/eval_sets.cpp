@@ -71,9 +71,7 @@ std::vector<Selection> read_eval_sets(const Value& config, Problems& problems) {
 }
 
 Value eval_set_value(const Selection& set, Value options) {
-  Value value = Value::object();
-  value.set("type", set.name);
-  value.set("params", std::move(options));
+  Value value = Value::Object{{"type", set.name}, {"params", std::move(options)}};
   if (set.interval) value.set("interval", *set.interval);
   if (!set.enabled) value.set("enabled", false);
   return value;

@@ -8,17 +8,8 @@ namespace drivetrain {
 namespace {
 
 Value section_value(const Selection& selection, const std::function<Value(const Selection&)>& options_of) {
-  Value section = Value::object();
-  section.set("type", selection.name);
-  section.set("params", options_of(selection));
+  Value section = Value::Object{{"type", selection.name}, {"params", options_of(selection)}};
   if (!selection.outside_of.empty()) section.set(kOutsideOf, selection.outside_of);
-  return section;
-}
-
-Value switched_off(const std::string& type) {
-  Value section = Value::object();
-  section.set("type", type);
-  section.set("enabled", false);
   return section;
 }
 
@@ -58,7 +49,7 @@ Value::Array entries_of(const std::string& kind, const std::vector<Selection>& s
   }
   for (const KnownPlugin& p : plugins) {
     const bool here = p.kind == kind && p.is_default && (p.device.empty() || p.device == device);
-    if (here && !is_on(p.name)) entries.push_back(switched_off(p.name));
+    if (here && !is_on(p.name)) entries.push_back(Value::Object{{"type", p.name}, {"enabled", false}});
   }
   return entries;
 }

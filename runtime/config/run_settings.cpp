@@ -9,7 +9,6 @@
 #include "base/printable.h"
 #include "base/suggest.h"
 #include "base/value_error.h"
-#include "config/auto_batch.h"
 #include "config/auto_switches.h"
 #include "contract/top_level_keys.h"
 
@@ -139,20 +138,6 @@ OptionTable make_run_settings_table() {
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
 }
 
-void check_allow(const Value& allow, Problems& problems) {
-  if (allow.is_null()) return;
-  if (!allow.is_object()) {
-    return problems.add(
-        allow.where, concat("plugins.allow: expected an object of file name and SHA-256, found ", allow.type_name()));
-  }
-  for (const Value::Member& m : allow.members()) {
-    const bool good = m.value.is_string() && m.value.as_string().size() == 64 &&
-                      m.value.as_string().find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
-    if (!good)
-      problems.add(m.value.where, concat("plugins.allow.", shown(m.key), ": expected 64 hexadecimal digits (SHA-256)"));
-  }
-}
-
 void check_capture(const Value& capture, Problems& problems) {
   if (capture.is_bool() || (capture.is_string() && capture.as_string() == "auto")) return;
   const std::string meant = capture.is_string() ? did_you_mean(capture.as_string(), {"auto"}) : std::string();
@@ -197,6 +182,23 @@ const OptionTable& run_settings_table() {
 
 bool is_top_level_key(const std::string& key) { return run_settings_table().find(key) != nullptr; }
 
+std::map<std::string, std::string> read_allow(const Value& allow, Problems& problems) {
+  std::map<std::string, std::string> digests;
+  if (allow.is_object()) {
+    for (const Value::Member& m : allow.members()) {
+      const std::string digest = m.value.is_string() ? lower_case(m.value.as_string()) : "";
+      if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
+        problems.add(m.value.where, concat("plugins.allow.", shown(m.key),
+                                           ": expected 64 hexadecimal digits (SHA-256), found ", describe(m.value)));
+      digests[m.key] = digest;
+    }
+  } else if (!allow.is_null()) {
+    problems.add(allow.where,
+                 concat("plugins.allow: expected an object of file name and SHA-256, found ", describe(allow)));
+  }
+  return digests;
+}
+
 Capture capture_wanted(const RunSettings& settings) {
   if (!settings.capture.is_bool()) return Capture::automatic;
   return settings.capture.as_bool() ? Capture::on : Capture::off;
@@ -223,7 +225,7 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   settings.mesh_order_where = order_where;
   settings.groups = read_param_groups(settings.param_groups, problems);
   settings.long_sequences = read_long_context(settings.long_context, problems);
-  check_allow(settings.plugins.allow, problems);
+  read_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
   check_straggler_factor(config, settings.straggler_factor, problems);
   if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);

@@ -2,6 +2,7 @@
 // Sections of plugins stand beside them: sections.h.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ struct RunSettings {
 
 DRIVETRAIN_INTERNAL const OptionTable& run_settings_table();
 
+// PluginSettings::allow, the digests in lower case.
+DRIVETRAIN_INTERNAL std::map<std::string, std::string> read_allow(const Value& allow, Problems& problems);
+
 DRIVETRAIN_INTERNAL Capture capture_wanted(const RunSettings& settings);
 
 // Takes the runtime's keys out of `config` and leaves the rest alone. `config_path` gives the default output folder:
@@ -87,6 +91,10 @@ DRIVETRAIN_INTERNAL RunSettings read_run_settings(const Value& config, const std
 struct BatchSizes {
   int64_t train_batch_size = 1, micro_batch_size = 1, accumulation = 1;
 };
+
+// Takes each "auto" out of `settings`, an object: what two of the sizes leave open follows from them, and the rest has
+// the defaults of Hugging Face's Trainer, 8 sequences and 1 micro-batch. `problems` is told.
+void settle_batch_sizes(Value& settings, Problems& problems);
 
 // Any two give the third; one of the two sizes alone means accumulation 1. `data_parallel`: ranks that read different
 // sequences. A contradiction is added to `problems` with the numbers that would be legal.

@@ -113,9 +113,8 @@ class Selector {
   // -- sections
 
   void read_section(const std::string& key, const SectionFact& fact, const Value& value) {
-    const auto rule =
-        std::find_if(kinds_.begin(), kinds_.end(), [&](const KindRule& r) { return r.kind == fact.kind; });
-    if (rule == kinds_.end()) return refuse_kind(key, fact, value);
+    const KindRule* const rule = rule_of(fact.kind);
+    if (!rule) return refuse_kind(key, fact, value);
     if (!value.is_array()) {
       read_one(key, fact, value, key);
     } else if (rule->count == KindRule::any_number) {
@@ -187,10 +186,7 @@ class Selector {
 
   // Where there always is one, `true` would say nothing: "pipeline": true would be a run without a pipeline.
   bool refuse_bare_true(const std::string& key, const SectionFact& fact, const Value& value) {
-    const auto always = [&](const KindRule& rule) {
-      return rule.kind == fact.kind && rule.count == KindRule::exactly_one;
-    };
-    if (!means_default(key, fact, value) || std::none_of(kinds_.begin(), kinds_.end(), always)) return false;
+    if (!means_default(key, fact, value) || rule_of(fact.kind)->count != KindRule::exactly_one) return false;
     problems_.add(value.where, concat(key, ": true does not say which ", fact.kind,
                                       "\n   name one: ", PluginIndex::names(installed_.of_device(fact.kind))));
     return true;
@@ -203,36 +199,29 @@ class Selector {
   // -- counting and defaults
 
   bool is_any_number(const std::string& kind) const {
-    return std::any_of(kinds_.begin(), kinds_.end(),
-                       [&](const KindRule& r) { return r.kind == kind && r.count == KindRule::any_number; });
+    const KindRule* const rule = rule_of(kind);
+    return rule && rule->count == KindRule::any_number;
   }
   void switch_off(const std::string& kind) { off_[kind] = true; }
 
   void finish_kind(const KindRule& rule, std::vector<Selection>& all) {
     std::vector<Chosen>& chosen = chosen_[rule.kind];
     if (rule.count == KindRule::any_number)
-      add_missing_defaults(rule.kind, chosen);
+      add_missing_defaults(rule, chosen);
     else
       fill_one_place(rule, chosen);
     for (Chosen& c : chosen) all.push_back(std::move(c.selection));
   }
 
-  std::string section_of(const std::string& kind) const {
-    for (const KindRule& rule : kinds_)
-      if (rule.kind == kind) return rule.key();
-    return kind;
+  static Selection default_selection(const KindRule& rule, const KnownPlugin& plugin) {
+    return {rule.kind, plugin.name, Value::object(), {}, rule.key() + ".params", true, {}};
   }
 
-  Selection default_selection(const KnownPlugin& plugin) const {
-    const std::string section = section_of(plugin.kind);
-    return {plugin.kind, plugin.name, Value::object(), {}, section + ".params", true, {}};
-  }
-
-  void add_missing_defaults(const std::string& kind, std::vector<Chosen>& chosen) {
-    if (off_[kind]) return;
-    for (const KnownPlugin* p : installed_.defaults(kind)) {
+  void add_missing_defaults(const KindRule& rule, std::vector<Chosen>& chosen) {
+    if (off_[rule.kind]) return;
+    for (const KnownPlugin* p : installed_.defaults(rule.kind)) {
       const auto same = [&](const Chosen& c) { return c.selection.name == p->name; };
-      if (std::none_of(chosen.begin(), chosen.end(), same)) chosen.push_back({"", default_selection(*p)});
+      if (std::none_of(chosen.begin(), chosen.end(), same)) chosen.push_back({"", default_selection(rule, *p)});
     }
   }
 
@@ -251,7 +240,7 @@ class Selector {
   void add_default(const KindRule& rule, std::vector<Chosen>& chosen) {
     const PluginIndex::List list = installed_.defaults(rule.kind);
     if (list.size() == 1) {
-      chosen.push_back({"", default_selection(*list.front())});
+      chosen.push_back({"", default_selection(rule, *list.front())});
     } else if (list.size() > 1) {
       problems_.add(config_.where, concat("more than one installed ", rule.kind, " plugin says it is the default: ",
                                           PluginIndex::names(list), "\n   say which: \"", rule.key(),

@@ -268,11 +268,7 @@ PluginChoice OptionType<PluginChoice>::from(const Value& v) {
 }
 
 Value OptionType<PluginChoice>::to(const PluginChoice& x) {
-  if (x.type.empty()) return {};
-  Value v = Value::object();
-  v.set("type", x.type);
-  v.set("params", x.params);
-  return v;
+  return x.type.empty() ? Value() : Value::Object{{"type", x.type}, {"params", x.params}};
 }
 
 const OptionField* OptionTable::find(const std::string& name) const {

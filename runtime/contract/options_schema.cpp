@@ -32,16 +32,14 @@ void add_limits(const OptionField& field, Value& schema) {
 Value type_schema(const OptionField& field, std::string type) {
   Value schema = Value::object();
   if (cut_back(type, " or null")) {
-    Value null = Value::object();
-    null.set("type", "null");
-    schema.set("anyOf", Value(Value::Array{type_schema(field, type), null}));
+    schema.set("anyOf", Value::Array{type_schema(field, type), Value::Object{{"type", "null"}}});
   } else if (cut_front(type, "list of ")) {
     schema.set("type", "array");
     schema.set("items", type_schema(field, type));
     if (field.length) schema.set("minItems", static_cast<int64_t>(*field.length));
     if (field.length) schema.set("maxItems", static_cast<int64_t>(*field.length));
   } else if (type == "plugin") {
-    schema.set("type", Value(Value::Array{"string", "object"}));
+    schema.set("type", Value::Array{"string", "object"});
   } else {
     if (type != "any") schema.set("type", type);
     add_limits(field, schema);
@@ -50,10 +48,7 @@ Value type_schema(const OptionField& field, std::string type) {
 }
 
 Value or_auto(Value schema) {
-  Value automatic = Value::object(), either = Value::object();
-  automatic.set("const", "auto");
-  either.set("anyOf", Value(Value::Array{std::move(schema), std::move(automatic)}));
-  return either;
+  return Value::Object{{"anyOf", Value::Array{std::move(schema), Value::Object{{"const", "auto"}}}}};
 }
 
 Value table_schema(const OptionTable& table, const void* defaults);
@@ -69,21 +64,15 @@ Value field_schema(const OptionField& field, const void* defaults) {
 }
 
 Value required_names(const OptionField& field) {
-  Value any = Value::array();
+  Value::Array any;
   std::vector<std::string> names = field.aliases;
   names.insert(names.begin(), field.name);
-  for (const std::string& name : names) {
-    Value one = Value::object();
-    one.set("required", Value(Value::Array{name}));
-    any.items().push_back(one);
-  }
-  Value schema = Value::object();
-  schema.set("anyOf", any);
-  return schema;
+  for (const std::string& name : names) any.push_back(Value::Object{{"required", Value::Array{name}}});
+  return Value::Object{{"anyOf", std::move(any)}};
 }
 
 Value table_schema(const OptionTable& table, const void* defaults) {
-  Value schema = Value::object(), properties = Value::object(), required = Value::array(), notes = Value::object();
+  Value properties = Value::object(), required = Value::array();
   for (const OptionField& field : table.fields()) {
     Value own = properties.set(field.name, field_schema(field, defaults));
     own.set("deprecated", true);
@@ -94,11 +83,10 @@ Value table_schema(const OptionTable& table, const void* defaults) {
     }
     if (field.required) required.items().push_back(required_names(field));
   }
-  notes.set("^[_$]", Value::object());
-  schema.set("type", "object");
-  schema.set("properties", properties);
-  schema.set("patternProperties", notes);
-  schema.set("additionalProperties", false);
+  Value schema = Value::Object{{"type", "object"},
+                               {"properties", std::move(properties)},
+                               {"patternProperties", Value::Object{{"^[_$]", Value::object()}}},
+                               {"additionalProperties", false}};
   if (!required.items().empty()) schema.set("allOf", required);
   return schema;
 }

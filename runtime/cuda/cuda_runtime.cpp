@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include <drivetrain/error.h>
+#include "base/hex.h"
 #include "device/holders.h"
 #include "device/no_device.h"
 
@@ -45,18 +46,11 @@ c10::DeviceIndex index_of(const at::Device& device) {
   return device.has_index() ? device.index() : c10::cuda::current_device();
 }
 
-std::string uuid_text(const cudaUUID_t& uuid) {
-  std::string text;
-  for (const char byte : uuid.bytes)
-    for (const int shift : {4, 0}) text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
-  return text;
-}
-
 DeviceFacts facts_of(int index) {
   cudaDeviceProp properties = {};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem),
-          uuid_text(properties.uuid)};
+          hex_text({properties.uuid.bytes, sizeof properties.uuid.bytes})};
 }
 
 // Whole pages of the process, locked: the driver's own allocation and LibTorch's cache of it take a power of two.

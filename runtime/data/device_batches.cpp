@@ -6,17 +6,13 @@ namespace drivetrain {
 
 Batch DeviceBatches::put(int64_t micro, Batch host) {
   if (!runtime_) return host;
+  const auto move = [this](at::Tensor& rows, at::Tensor& place) {
+    if (rows.defined()) copy(place, rows), rows = place;
+  };
   Places& places = places_[micro];
-  copy(places.tokens, host.tokens_BS);
-  host.tokens_BS = places.tokens;
-  if (host.position_ids_BS.defined()) {
-    copy(places.position_ids, host.position_ids_BS);
-    host.position_ids_BS = places.position_ids;
-  }
-  if (host.labels_BS.defined()) {
-    copy(places.labels, host.labels_BS);
-    host.labels_BS = places.labels;
-  }
+  move(host.tokens_BS, places.tokens);
+  move(host.position_ids_BS, places.position_ids);
+  move(host.labels_BS, places.labels);
   return host;
 }
 

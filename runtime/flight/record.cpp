@@ -11,8 +11,6 @@ namespace {
 
 using Memory = FlightRecord::Memory;
 
-double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
 thread_local FlightListener* listener = nullptr;
 
 WorkPart part_of(FlightDoing doing) {
@@ -74,14 +72,14 @@ uint64_t FlightRecord::write_call(size_t group, const FlightCall& call, FlightSt
   entry.serial.store(serial, std::memory_order_release);
   if (is_collective(call.op)) memory.reached[group].store(call.number, std::memory_order_relaxed);
   memory.changed_ns.store(now, std::memory_order_relaxed);
-  if (listener) listener->begun(serial, memory.labels[group], call, seconds(now));
+  if (listener) listener->begun(serial, memory.labels[group], call, in_seconds(now));
   return serial;
 }
 
 void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
   Memory& memory = *memory_;
   const int64_t now = flight_clock_ns() - memory.start_ns;
-  if (listener) listener->is(serial, state, seconds(now));
+  if (listener) listener->is(serial, state, in_seconds(now));
   if (is_main_thread()) state == FlightState::waiting ? work_.call_begins(now) : work_.call_ends(now);
   Memory::Entry& entry = memory.places[serial % kEntries];
   if (entry.serial.load(std::memory_order_acquire) != serial) return;  // its place has another call by now
@@ -100,7 +98,7 @@ void FlightRecord::enqueued(uint64_t serial) noexcept {
   Memory& memory = *memory_;
   const int64_t now = flight_clock_ns() - memory.start_ns;
   work_.call_ends(now);
-  if (listener) listener->is(serial, FlightState::done, seconds(now));  // for the host it is over
+  if (listener) listener->is(serial, FlightState::done, in_seconds(now));  // for the host it is over
   Memory::Entry& entry = memory.places[serial % kEntries];
   if (entry.serial.load(std::memory_order_acquire) == serial) entry.on_device.store(1, std::memory_order_relaxed);
 }
@@ -153,7 +151,7 @@ void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
   memory.doing.store(static_cast<uint8_t>(doing), std::memory_order_relaxed);
   memory.changed_ns.store(now, std::memory_order_relaxed);
   memory.changes.fetch_add(1, std::memory_order_relaxed);
-  if (listener) listener->at({memory.step.load(std::memory_order_relaxed), micro, doing}, seconds(now));
+  if (listener) listener->at({memory.step.load(std::memory_order_relaxed), micro, doing}, in_seconds(now));
 }
 
 void FlightRecord::aside(FlightDoing doing) noexcept {
@@ -188,7 +186,7 @@ uint64_t FlightRecord::progress() const noexcept {
   return memory.begun.load(std::memory_order_relaxed) + memory.changes.load(std::memory_order_relaxed);
 }
 
-double FlightRecord::now() const noexcept { return seconds(flight_clock_ns() - memory_.load()->start_ns); }
+double FlightRecord::now() const noexcept { return in_seconds(flight_clock_ns() - memory_.load()->start_ns); }
 FlightPlace FlightRecord::place() const { return place_in(*memory_); }
 std::vector<FlightEntry> FlightRecord::entries() const { return entries_in(*memory_); }
 

@@ -54,30 +54,23 @@ void FlightRecord::belongs_to(uint64_t run, const std::string& output_dir) noexc
 // A name of its own first: a record of a run before is never half overwritten, and no link of a stranger is followed.
 void FlightRecord::keep_in(const std::string& path) {
   const std::string made = path + ".new";
-  const auto failed = [&](const char* what) {
-    const int error = errno;
+  const auto failed = [&](const char* what, int error) {
     ::unlink(made.c_str());
     return fail(ErrorCode::io, "the flight record ", path, " cannot be ", what, ": ", std::strerror(error));
   };
-  if (::unlink(made.c_str()) != 0 && errno != ENOENT) throw failed("created");
+  if (::unlink(made.c_str()) != 0 && errno != ENOENT) throw failed("created", errno);
   const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) throw failed("created");
+  if (fd < 0) throw failed("created", errno);
   // Its blocks are there from now on: a full disk is met here and not as a signal while a collective is written.
-  const int lacks = posix_fallocate(fd, 0, sizeof(Memory));
-  void* const at = lacks == 0 ? map(fd) : nullptr;
-  if (lacks != 0) errno = lacks;
-  if (!at) {
-    const int error = errno;
-    ::close(fd);
-    errno = error;
-    throw failed("written");
-  }
+  int error = posix_fallocate(fd, 0, sizeof(Memory));
+  void* const at = error == 0 ? map(fd) : nullptr;
+  if (error == 0) error = errno;  // of `map`
   ::close(fd);
+  if (!at) throw failed("written", error);
   if (::rename(made.c_str(), path.c_str()) != 0) {
-    const int error = errno;
+    error = errno;
     munmap(at, sizeof(Memory));
-    errno = error;
-    throw failed("written");
+    throw failed("written", error);
   }
   const std::lock_guard lock(groups_);
   Memory& before = *memory_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -24,34 +25,16 @@ namespace {
 constexpr size_t kEarlyLines = 1000;
 constexpr const char* kEraseLine = "\r\033[K";
 
-spdlog::level::level_enum spdlog_level(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warning:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
-}
-
-// Info speaks for itself; the others say what they are.
-std::string labelled(LogLevel level, const std::string& line) {
-  switch (level) {
-    case LogLevel::debug:
-      return "debug: " + line;
-    case LogLevel::info:
-      return line;
-    case LogLevel::warning:
-      return "warning: " + line;
-    case LogLevel::error:
-      return "error: " + line;
-  }
-  return line;
-}
+struct LevelRow {
+  spdlog::level::level_enum level;
+  const char* label;  // info speaks for itself; the others say what they are
+};
+// By LogLevel.
+constexpr LevelRow kLevels[] = {{spdlog::level::debug, "debug: "},
+                                {spdlog::level::info, ""},
+                                {spdlog::level::warn, "warning: "},
+                                {spdlog::level::err, "error: "}};
+const LevelRow& row_of(LogLevel level) { return kLevels[std::min(static_cast<size_t>(level), std::size(kLevels) - 1)]; }
 
 // False, with errno, if not all of it could be written.
 bool write_all(int fd, const std::string& text) {
@@ -129,16 +112,17 @@ class ConsoleLog : public Log {
   explicit ConsoleLog(const LogSettings& settings)
       : settings_(settings), console_(std::make_shared<ConsoleSink>(settings)), logger_("drivetrain", console_) {
     const LogLevel least = settings.rank == 0 ? settings.level : std::max(settings.level, LogLevel::warning);
-    logger_.set_level(spdlog_level(least));
+    logger_.set_level(row_of(least).level);
     logger_.flush_on(spdlog::level::trace);  // a killed run keeps its last line
     logger_.set_error_handler([this](const std::string& reason) { report_once(reason); });
   }
 
   void write(LogLevel level, const std::string& line) override {
     const std::lock_guard lock(mutex_);
-    if (!logger_.should_log(spdlog_level(level))) return;
-    const std::string text = printable(labelled(level, line));
-    logger_.log(spdlog_level(level), text);
+    const LevelRow& row = row_of(level);
+    if (!logger_.should_log(row.level)) return;
+    const std::string text = printable(row.label + line);
+    logger_.log(row.level, text);
     if (!has_file_ && early_.size() < kEarlyLines) early_.push_back(text);
   }
 

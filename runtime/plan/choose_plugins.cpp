@@ -58,9 +58,7 @@ Value expanded_choice(const OptionField& field, const Value& entry, const Value&
     const size_t before = problems.list().size();
     const auto options = table.parse(params, field.plugin_kind + "/" + forms->type, forms->params_path, problems);
     if (problems.list().size() != before) return entry;
-    Value full = Value::object();
-    full.set("type", forms->type);
-    full.set("params", table.to_value(options.get()));
+    Value full = Value::Object{{"type", forms->type}, {"params", table.to_value(options.get())}};
     full.where = entry.where;
     return full;
   } catch (const Error& e) {

@@ -88,17 +88,6 @@ void count_parameters(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   }
 }
 
-void keep_own_stage(PreparedRun& run, const std::vector<UnitPtr>& chain) {
-  std::vector<const PlacedPiece*> own(run.plan.schedule.chunks);
-  for (const PlacedPiece& piece : run.plan.placement)
-    if (piece.stage == run.stage()) own.at(piece.chunk) = &piece;
-  for (const PlacedPiece* piece : own) {
-    const auto first = static_cast<int64_t>(run.units.units.size());
-    run.units.units.insert(run.units.units.end(), chain.begin() + piece->first, chain.begin() + piece->last);
-    run.chunk_units.push_back({first, static_cast<int64_t>(run.units.units.size())});
-  }
-}
-
 void plan_slots(RunPlan& plan, const Schedule& schedule) {
   constexpr int64_t kMost = std::numeric_limits<decltype(Instr::slot)>::max();
   for (int64_t stage = 0; stage < plan.schedule.stages; ++stage) {
@@ -133,11 +122,8 @@ void count_fullest_rank(RunPlan& plan) {
   };
   int64_t slots = 1;
   for (const int64_t of_stage : plan.schedule.slots) slots = std::max(slots, of_stage);
-  const auto share = [&](int64_t elements) {
-    return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
-  };
-  plan.run.rank_share = share(largest(plan.by_stage(&PlacedPiece::parameters)));
-  plan.run.rank_trained = share(largest(plan.by_stage(&PlacedPiece::trained)));
+  plan.run.rank_share = plan.share_of_model(largest(plan.by_stage(&PlacedPiece::parameters)));
+  plan.run.rank_trained = plan.share_of_model(largest(plan.by_stage(&PlacedPiece::trained)));
   // Of a model that names no blocks, its facts alone are known.
   if (const int64_t layers = largest(plan.by_stage(&PlacedPiece::blocks)); layers > 0) plan.run.rank_layers = layers;
   if (plan.run.seq_length.known()) {
@@ -166,6 +152,20 @@ std::shared_ptr<GuardedLayers> build_strategies(const Strategies& strategies, Bu
 }
 
 }  // namespace
+
+StageUnits units_of(const RunPlan& plan, int64_t stage, const std::vector<UnitPtr>& chain) {
+  std::vector<const PlacedPiece*> pieces(plan.schedule.chunks);
+  for (const PlacedPiece& piece : plan.placement)
+    if (piece.stage == stage) pieces.at(piece.chunk) = &piece;
+  StageUnits own;
+  std::vector<UnitPtr>& units = own.units.units;
+  for (const PlacedPiece* piece : pieces) {
+    const auto first = static_cast<int64_t>(units.size());
+    units.insert(units.end(), chain.begin() + piece->first, chain.begin() + piece->last);
+    own.chunks.push_back({first, static_cast<int64_t>(units.size())});
+  }
+  return own;
+}
 
 std::vector<UnitPtr> build_chain(PreparedRun& run) {
   std::shared_ptr<Attention> chosen;
@@ -196,7 +196,8 @@ void place_chain(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   run.plan.schedule = pieces_of(*run.plugins.schedule);
   run.plan.placement = place_pieces(run, chain);
   count_parameters(run, chain);
-  keep_own_stage(run, chain);
+  auto [units, chunks] = units_of(run.plan, run.stage(), chain);
+  run.units = std::move(units), run.chunk_units = std::move(chunks);
   plan_slots(run.plan, *run.plugins.schedule);
   if (run.plan.run.seq_length.known()) check_programs(run.plan, *run.plugins.schedule);  // else nothing is trained
   plan_positions(run);

@@ -5,6 +5,7 @@
 // ranks they are those of the fullest rank, as far as this rank knows it.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -122,6 +123,10 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   std::string id_of(const std::string& kind) const;
   // Of each stage the sum over its pieces: &PlacedPiece::blocks, parameters, trained.
   std::map<int64_t, int64_t> by_stage(int64_t PlacedPiece::*what) const;
+  // Of all of the model's parameters.
+  double share_of_model(int64_t elements) const {
+    return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(model.parameters, 1));
+  }
   // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
   // an average piece.
   Value to_json() const;

@@ -9,39 +9,18 @@
 #include <vector>
 
 #include "plan/activation_plan.h"
+#include "plan/place_model.h"
 #include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
 
-struct StageUnits {
-  UnitList units;
-  std::vector<ChunkUnits> chunks;
-};
-
-StageUnits units_of(const RunPlan& plan, int64_t stage, const std::vector<UnitPtr>& chain) {
-  std::vector<const PlacedPiece*> pieces(static_cast<size_t>(plan.schedule.chunks));
-  for (const PlacedPiece& piece : plan.placement)
-    if (piece.stage == stage) pieces.at(static_cast<size_t>(piece.chunk)) = &piece;
-  StageUnits result;
-  std::vector<UnitPtr>& units = result.units.units;
-  for (const PlacedPiece* piece : pieces) {
-    const auto first = static_cast<int64_t>(units.size());
-    units.insert(units.end(), chain.begin() + piece->first, chain.begin() + piece->last);
-    result.chunks.push_back({first, static_cast<int64_t>(units.size())});
-  }
-  return result;
-}
-
 // Of a rank of the stage, where RunFacts speak of the fullest one.
 RunFacts facts_of(const RunPlan& plan, int64_t stage) {
   RunFacts facts = plan.run;
   const int64_t chunks = plan.schedule.chunks, slots = plan.schedule.slots.at(static_cast<size_t>(stage));
-  const auto share = [&](int64_t elements) {
-    return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
-  };
-  facts.rank_share = share(plan.by_stage(&PlacedPiece::parameters).at(stage));
-  facts.rank_trained = share(plan.by_stage(&PlacedPiece::trained).at(stage));
+  facts.rank_share = plan.share_of_model(plan.by_stage(&PlacedPiece::parameters).at(stage));
+  facts.rank_trained = plan.share_of_model(plan.by_stage(&PlacedPiece::trained).at(stage));
   if (facts.rank_layers.known()) facts.rank_layers = plan.by_stage(&PlacedPiece::blocks).at(stage);
   facts.micro_batches_in_flight = (slots + chunks - 1) / chunks;
   return facts;

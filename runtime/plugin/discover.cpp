@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include <drivetrain/error.h>
-#include "base/suggest.h"
 #include "base/trust.h"
+#include "config/run_settings.h"
 #include "plugin/manifest_reader.h"
 
 namespace drivetrain {
@@ -142,17 +142,9 @@ SearchPath SearchPath::standard(const std::vector<std::string>& config_paths,
 void SearchPath::allow_only(const Value& object) {
   allow.reset();
   if (object.is_null()) return;
-  const auto wrong = [](const Value& value, const auto&... what) {
-    return fail(ErrorCode::config, value.where.text(), "  plugins.allow", what..., ", found ", value.to_json());
-  };
-  if (!object.is_object()) throw wrong(object, ": expected an object of file name and SHA-256");
-  allow.emplace();
-  for (const Value::Member& m : object.members()) {
-    const std::string digest = m.value.is_string() ? lower_case(m.value.as_string()) : "";
-    if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
-      throw wrong(m.value, ".", m.key, ": expected 64 hexadecimal digits (SHA-256)");
-    (*allow)[m.key] = digest;
-  }
+  Problems problems;
+  allow = read_allow(object, problems);
+  problems.throw_if_any();
 }
 
 std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const std::string& origin,

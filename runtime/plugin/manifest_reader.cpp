@@ -9,6 +9,7 @@
 
 #include <drivetrain/error.h>
 
+#include "base/hex.h"
 #include "plugin/elf_file.h"
 
 namespace drivetrain {
@@ -26,13 +27,7 @@ std::string build_id_of(const std::string& note) {
   std::memcpy(&head, note.data(), sizeof head);
   const uint64_t begin = sizeof head + (uint64_t{head.n_namesz} + 3) / 4 * 4;
   if (head.n_type != NT_GNU_BUILD_ID || begin + head.n_descsz > note.size()) return "";
-  std::string hex;
-  for (uint64_t i = 0; i < head.n_descsz; ++i) {
-    const unsigned char byte = note[begin + i];
-    hex += "0123456789abcdef"[byte >> 4];
-    hex += "0123456789abcdef"[byte & 15];
-  }
-  return hex;
+  return hex_text(std::string_view(note).substr(begin, head.n_descsz));
 }
 
 // Names that end with a zero byte each, those of every source in turn; the linker may fill up with further zeros.

@@ -48,14 +48,8 @@ const OptionTable& table_of(const Found& found, const DrivetrainEntry& entry) {
 }  // namespace
 
 Value LibraryFacts::to_value() const {
-  Value v = Value::object();
-  v.set("library", library);
-  v.set("version", version);
-  v.set("file", file);
-  v.set("origin", origin);
-  v.set("build_id", build_id);
-  v.set("fingerprint", fingerprint);
-  return v;
+  return Value::Object{{"library", library}, {"version", version},   {"file", file},
+                       {"origin", origin},   {"build_id", build_id}, {"fingerprint", fingerprint}};
 }
 
 Registry::Registry(const SearchPath& search) : found_(discover(search)), places_(places_text(search)) {}

@@ -95,9 +95,14 @@ void Executor::execute_all(const Load& load) {
   if (links_) links_->wait_for_peers();
 }
 
+// A loss is final after its backward: added once the program is through, in order of micro-batch.
 at::Tensor Executor::run(const Load& load) {
   execute_all(load);
-  return sum_of_losses();
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(parts_.device));
+  const at::NoGradGuard no_grad;
+  for (const auto& [micro, loss] : losses_) sum.add_(loss);
+  losses_.clear();
+  return sum;
 }
 
 Tensors Executor::run_each(const Load& load) {
@@ -147,15 +152,6 @@ void Executor::execute(const Instr& instr, const Load& load) {
   }
 }
 
-// A loss is final after its backward: added once the program is through, in order of micro-batch.
-at::Tensor Executor::sum_of_losses() {
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(parts_.device));
-  const at::NoGradGuard no_grad;
-  for (const auto& [micro, loss] : losses_) sum.add_(loss);
-  losses_.clear();
-  return sum;
-}
-
 void Executor::forward(const Instr& instr) {
   Flight& f = flight(instr);
   const ChunkUnits& chunk = parts_.chunk_units.at(instr.chunk);
@@ -185,17 +181,14 @@ void Executor::forward(const Instr& instr) {
   done_with(instr);
 }
 
-Tensors Executor::loss_gradient() const {
-  return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(parts_.device))};
-}
-
 void Executor::backward(const Instr& instr) {
   Flight& f = flight(instr);
   const ChunkUnits& chunk = parts_.chunk_units.at(instr.chunk);
   if (f.units.empty())
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " backward before forward");
   const bool last = is_last_piece(instr.chunk);
-  Tensors dy = last ? loss_gradient() : std::exchange(f.received_grad, {});
+  Tensors dy = last ? Tensors{at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(parts_.device))}
+                    : std::exchange(f.received_grad, {});
   if (dy.empty())
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro,
                " backward before its gradient is received");

@@ -94,8 +94,6 @@ class DRIVETRAIN_INTERNAL Executor {
   void backward(const Instr& instr);
   void backward_weight(const Instr& instr);
   void done_with(const Instr& instr);
-  Tensors loss_gradient() const;
-  at::Tensor sum_of_losses();
 
   const ExecutorParts parts_;
   const int64_t stage_;

@@ -47,7 +47,7 @@ GradSums::GradSums(const std::vector<Trainables>& chunks, const Mesh& mesh,
 
 void GradSums::add_partial(const Trainable& t, const Mesh& mesh) {
   const std::vector<std::string> axes = partial_axes(t, mesh);
-  Partial& partial = partials_[axes];
+  Shared& partial = partials_[axes];
   if (!partial.group) partial.group = mesh.group(axes);
   partial.grads.push_back(made_grad(t));
 }

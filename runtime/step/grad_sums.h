@@ -27,15 +27,11 @@ class DRIVETRAIN_INTERNAL GradSums {
   void run();
 
  private:
-  // Gradients that are summed over the same ranks, joined in one buffer.
-  struct Partial {
+  // Gradients that are summed over the same ranks.
+  struct Shared {
     GroupPtr group;
     std::vector<at::Tensor> grads;
-    at::Tensor buffer;
-  };
-  struct Tied {
-    GroupPtr group;
-    std::vector<at::Tensor> grads;
+    at::Tensor buffer;  // of partial sums, which are joined
   };
   // A gradient that the optimizer reads on another device.
   struct Copy {
@@ -45,8 +41,8 @@ class DRIVETRAIN_INTERNAL GradSums {
   void sum_partials();
   void sum_tied();
 
-  std::map<std::vector<std::string>, Partial> partials_;  // by axes
-  std::map<std::string, Tied> tied_;                      // by name: the same order on all stages
+  std::map<std::vector<std::string>, Shared> partials_;  // by axes
+  std::map<std::string, Shared> tied_;                   // by name: the same order on all stages
   std::vector<Copy> copies_;
 };
 

@@ -255,8 +255,8 @@ TEST_F(Refusals, with_an_allow_list_only_the_listed_bytes_are_opened) {
   expect_has(text, {"plugins.allow wants other bytes", std::string(64, '0').c_str(), digest.c_str()});
   list.set("monitor_good", "abc");
   expect_has(error_of([&] { search.allow_only(list); }),
-             {"plugins.allow.monitor_good: expected 64 hexadecimal digits (SHA-256), found \"abc\""});
-  expect_has(error_of([&] { search.allow_only(Value(3)); }), {"plugins.allow: expected an object", "found 3"});
+             {"plugins.allow.monitor_good: expected 64 hexadecimal digits (SHA-256), found string \"abc\""});
+  expect_has(error_of([&] { search.allow_only(Value(3)); }), {"plugins.allow: expected an object", "found integer 3"});
 }
 
 }  // namespace drivetrain

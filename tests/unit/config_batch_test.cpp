@@ -110,7 +110,7 @@ TEST(RunSettingsTest, Bad_settings_are_named_all_at_once) {
             "a.json:3:12  threads of the run: expected integer, found string \"many\"\n"
             "a.json:4:13  plugins.path is not an option of the run\n"
             "   did you mean \"paths\"?   known here: paths, allow\n"
-            "a.json:4:42  plugins.allow.x.so: expected 64 hexadecimal digits (SHA-256)\n"
+            "a.json:4:42  plugins.allow.x.so: expected 64 hexadecimal digits (SHA-256), found string \"12\"\n"
             "a.json:5:21  train_batch_size of the run: expected integer or null, found string \"8\"\n"
             "   write 8, without quotation marks");
 }
