@@ -2,25 +2,12 @@
 // run that was never stopped. What a user sees where it cannot go on.
 #include <unistd.h>
 
-#include "program/background.h"
+#include "program/resume_fixture.h"
 
 namespace drivetrain::test {
 namespace {
 
-struct Resume : ProgramTest {
-  static std::string policy(int steps) {
-    return concat(R"('checkpoint_policy=["on_signal", {"type": "every", "params": {"steps": )", steps,
-                  R"(, "keep": 0}}]')");
-  }
-  // Words without a shell.
-  Background start(int ranks, const std::string& output, int64_t steps, int every) const {
-    std::string words = policy(every);
-    words = words.substr(1, words.size() - 2);  // without the shell's quotes
-    return Background(folder(),
-                      {program(), "launch", "-n", std::to_string(ranks), path("tiny.json"), "--set", words, "--resume",
-                       "auto", "--set", concat("train_steps=", steps), "--set", "output_dir=" + output});
-  }
-  std::string tag(int64_t step) const { return path(concat("b/checkpoints/step-0000000", step)); }
+struct Resume : SavingRuns {
   void expect_same_run(const std::string& a, const std::string& b) const {
     EXPECT_EQ(curve(a), curve(b));
     EXPECT_TRUE(final_weights(a) == final_weights(b));
@@ -238,24 +225,6 @@ TEST_F(Resume, two_policies_of_a_type_keep_state_of_their_own) {
   EXPECT_EQ(rest.code, 0) << rest.output;
 }
 
-TEST_F(Resume, damage_names_the_checkpoint_before_it) {
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
-  {
-    std::fstream file(path("b/checkpoints/step-00000004/rank-00000.safetensors"), std::ios::in | std::ios::out);
-    file.seekp(9000), file.put('\xff');
-  }
-  const Ran ran = train(sets + " --set train_steps=6 --resume auto");
-  EXPECT_EQ(ran.code, 6);
-  expect_says(ran.output, {"step-00000004 cannot be read", "rank-00000.safetensors", "--resume step-00000002",
-                           "drivetrain checkpoint verify"});
-  std::filesystem::remove(path("b/checkpoints/step-00000004/manifest.json"));
-  expect_train_refused(sets + " --set train_steps=6 --resume auto", 6,
-                       {"step-00000004", "manifest.json: is missing", "--resume step-00000002"});
-  EXPECT_EQ(train(sets + " --set train_steps=6 --resume step-00000002").code, 0);  // whose step 4 replaces that one
-  EXPECT_EQ(run("checkpoint verify b").code, 0);
-}
-
 TEST_F(Resume, a_run_that_trains_on_has_the_last_weights_in_final) {
   const std::string sets = " --set " + policy(2);
   ASSERT_EQ(train("--set output_dir=a --set train_steps=6" + sets).code, 0);
@@ -287,16 +256,6 @@ TEST_F(Resume, what_cannot_go_on_says_why) {
                        {"holds a run already", "checkpoint_store"});
 }
 
-// Its own checkpoints would be older than those, and the first ones to be removed.
-TEST_F(Resume, a_new_run_does_not_mix_its_checkpoints_with_those_of_another) {
-  const std::string shared = " --set checkpoint_store.folder=" + path("shared") + " --set " + policy(2);
-  ASSERT_EQ(train("--set output_dir=b --set train_steps=4" + shared).code, 0);
-  expect_train_refused("--set output_dir=c --set train_steps=2" + shared, 2,
-                       {"c holds no run", "step-00000004 and 1 more", "output_dir=FOLDER"});
-  EXPECT_FALSE(std::filesystem::exists(path("c")));
-  EXPECT_TRUE(std::filesystem::exists(path("shared/step-00000002")));
-}
-
 TEST_F(Resume, a_run_that_was_killed_behind_its_last_step_writes_its_final_weights) {
   const std::string sets = "--set train_steps=4 --set " + policy(2);
   ASSERT_EQ(train(sets + " --set output_dir=a").code, 0);
@@ -305,124 +264,6 @@ TEST_F(Resume, a_run_that_was_killed_behind_its_last_step_writes_its_final_weigh
   const Ran rest = train(sets + " --set output_dir=b");
   ASSERT_EQ(rest.code, 0) << rest.output;
   expect_same_run("a", "b");
-}
-
-// Where nobody watches: the newest that is whole, whatever is wrong with those behind it.
-TEST_F(Resume, a_damaged_checkpoint_may_be_passed_over_if_the_config_says_so) {
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  ASSERT_EQ(train(sets + " --set train_steps=6").code, 0);
-  std::filesystem::remove_all(path("b/final"));
-  {
-    std::fstream file(tag(6) + "/rank-00000.safetensors", std::ios::in | std::ios::out);
-    file.seekp(9000), file.put('\xff');
-  }
-  std::filesystem::remove(tag(4) + "/manifest.json");
-  const std::string longer = sets + " --set train_steps=8 --resume auto";
-  EXPECT_EQ(train(longer).code, 6);
-  const Ran ran = train(longer + " --set damaged_checkpoint=previous");
-  EXPECT_EQ(ran.code, 0) << ran.output;
-  expect_says(ran.output, {"step-00000006 cannot be used", "passed over", "goes on from checkpoint step-00000002"});
-  EXPECT_EQ(read_metrics(path("b")).size(), 8U);
-  EXPECT_EQ(run("checkpoint verify b").code, 0);
-}
-
-// Whatever somebody calls them, before or behind "step" in the alphabet.
-TEST_F(Resume, copies_of_a_checkpoint_under_other_names_are_no_damage) {
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
-  for (const char* const name : {"before", "zz-after", "step-00000004-copy", "step-00000009"})
-    std::filesystem::copy(tag(4), path(concat("b/checkpoints/", name)));
-  const Ran verified = run("checkpoint verify b");
-  EXPECT_EQ(verified.code, 0) << verified.output;
-  expect_says(verified.output, {"a copy under another name", "0 damaged; the newest whole one is step-00000004"});
-  const Ran ran = train(sets + " --set train_steps=6 --resume auto");
-  EXPECT_EQ(ran.code, 0) << ran.output;
-  expect_says(ran.output, {"goes on from checkpoint step-00000004"});
-  EXPECT_TRUE(std::filesystem::exists(path("b/checkpoints/zz-after")));
-}
-
-// A power cut, or a copy that was cut short, may keep any files.
-TEST_F(Resume, a_newest_checkpoint_of_which_some_files_are_left_is_named) {
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  ASSERT_EQ(launch(2, sets + " --set train_steps=4").code, 0);
-  for (const char* const name : {"manifest.json", "rank-00000.safetensors", "rank-00000.index.json"})
-    std::filesystem::remove(tag(4) + "/" + name);
-  expect_refused("checkpoint verify b", 6, {"step-00000004", "manifest.json: is missing"});
-  expect_train_refused(sets + " --set train_steps=6 --resume auto", 6,
-                       {"step-00000004", "manifest.json: is missing", "--resume step-00000002"});
-}
-
-// Its lock is the folder's, and it saves by a path that may be another run's by now.
-TEST_F(Resume, a_run_whose_folder_is_moved_away_leaves_the_one_under_its_name_alone) {
-  Background first = start(2, "b", 100000000, 2);
-  ASSERT_TRUE(eventually([&] { return lines_of(path("b/metrics.jsonl")) > 20; })) << first.output();
-  std::filesystem::rename(path("b"), path("moved"));
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  const Ran second = train(sets + " --set train_steps=4");
-  EXPECT_EQ(first.wait(), 8) << first.output();
-  expect_says(first.output(),
-              {"output_dir " + path("b"), "was moved to " + path("moved"), "leave the folder of a run in its place"});
-  EXPECT_EQ(second.code, 0) << second.output;
-  const Ran verified = run("checkpoint verify b");
-  EXPECT_EQ(verified.code, 0) << verified.output;
-  expect_says(verified.output, {"step-00000004: whole", "step-00000002: whole", "checked 2 tags"});
-}
-
-// One that came into the folder by hand is another run's, whatever its step.
-TEST_F(Resume, a_checkpoint_of_another_run_is_neither_gone_on_from_nor_removed) {
-  ASSERT_EQ(train("--set output_dir=a --set train_steps=8 --set " + policy(4)).code, 0);
-  const std::string sets = "--set output_dir=b --set " + policy(2);
-  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
-  std::filesystem::rename(path("a/checkpoints/step-00000008"), tag(8));
-  const Ran ran = train(sets + " --set train_steps=6 --resume auto");
-  EXPECT_EQ(ran.code, 0) << ran.output;
-  expect_says(ran.output, {"step-00000008 is of another run", "--resume step-00000008 goes on from it",
-                           "goes on from checkpoint step-00000004"});
-  EXPECT_TRUE(std::filesystem::exists(tag(8)));
-  for (const int64_t step : {2, 4, 6}) std::filesystem::remove_all(tag(step));
-  std::filesystem::remove_all(path("b/final"));
-  expect_train_refused(sets + " --set train_steps=9 --resume auto", 2,
-                       {"holds a run already", "step-00000008", "are of other runs", "--resume step-00000008"});
-  EXPECT_EQ(train(sets + " --set train_steps=9 --resume step-00000008").code, 0);
-}
-
-TEST_F(Resume, links_of_another_user_in_the_folder_of_a_run_are_not_written_through) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can make links of another user";
-  const std::vector<std::string> names = {"memory.json", "step_times.json"};
-  write("victim", "mine");
-  std::filesystem::create_directories(path("run"));
-  const auto plant = [&](const std::string& name) {
-    std::filesystem::create_symlink(path("victim"), path("run/" + name));
-    EXPECT_EQ(lchown(path("run/" + name).c_str(), 65534, 65534), 0);
-  };
-  for (const std::string& name : names) plant(name);
-  EXPECT_EQ(launch(2).code, 0);
-  EXPECT_EQ(file_bytes(path("victim")), "mine");
-  for (const std::string& name : names) EXPECT_FALSE(std::filesystem::is_symlink(path("run/" + name))) << name;
-  for (const char* const name : {"log.txt", "resolved.json", "metrics.jsonl"}) {
-    std::filesystem::remove_all(path("run"));
-    std::filesystem::create_directories(path("run"));
-    plant(name);
-    const Ran ran = train();
-    EXPECT_NE(ran.code, 0) << name;
-    expect_says(ran.output, {name});
-    EXPECT_EQ(file_bytes(path("victim")), "mine") << name;
-  }
-}
-
-TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
-  ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2)).code, 0);
-  Background first = start(1, "b", 100000000, 100000000);
-  ASSERT_TRUE(eventually([&] { return lines_of(path("b/metrics.jsonl")) > 3; })) << first.output();
-  const std::string being_saved = path("b/checkpoints/.saving-step-00000009");  // as if the first were writing it
-  std::filesystem::create_directories(being_saved);
-  const Ran second = train("--set output_dir=b --set train_steps=100 --resume auto --set " + policy(2));
-  EXPECT_EQ(second.code, 2);
-  expect_says(second.output, {"holds a run already", "is at work in it", "output_dir=FOLDER"});
-  EXPECT_TRUE(std::filesystem::exists(being_saved));
-  first.signal(SIGKILL);
-  first.wait();
-  EXPECT_TRUE(eventually([&] { return processes_with(folder()).empty(); }));  // ranks end with their launcher
 }
 
 }  // namespace

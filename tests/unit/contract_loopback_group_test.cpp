@@ -8,15 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "support/plugin_under_test.h"
+#include "support/texts.h"
 
 namespace drivetrain {
 namespace {
 
-using test::error_of;
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" does not say \"" << part << "\"";
-}
+using test::error_of, test::expect_part;
 
 TEST(LoopbackGroup, takes_memory_on_the_device_of_its_mesh) {
   const at::Device elsewhere(at::kMeta);

@@ -26,11 +26,13 @@
 #include "launch/starter_command.h"
 #include "launch/task_listener.h"
 #include "launch/write_text.h"
+#include "support/texts.h"
 #include "support/waiting.h"
 
 namespace drivetrain::program {
 namespace {
 
+using test::expect_part;
 using Names = std::vector<std::string>;
 
 class Job {
@@ -58,10 +60,6 @@ class Job {
   std::map<std::string, std::string> variables_;
   Names hosts_;
 };
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
 
 Job slurm(std::map<std::string, std::string> more, Names hosts = {"a", "b"}) {
   more.insert({{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NODELIST", "a,b"}});
