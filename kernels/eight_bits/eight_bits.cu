@@ -1,12 +1,13 @@
 // Casts to 8 bits on CUDA: a block reads a tile of 128 rows and 64 columns once, writes it as it lies, and transposed
 // by way of shared memory. Bytes moved per element: two for the maximum, two and one or two for the cast, which finds
-// the maximum as well where it is asked for.
+// the maximum as well where it is asked for. Numbers that are computed in the same pass are those of their own kernel.
 #include "kernels/eight_bits/eight_bits.h"
 
 #include <cfloat>
 #include <cmath>
 
 #include "kernels/common/device.cuh"
+#include "kernels/eight_bits/cast_from.cuh"
 #include "kernels/eight_bits/eight_bits.cuh"
 
 namespace drivetrain::kernels {
@@ -93,14 +94,15 @@ __device__ __forceinline__ void write_columns(const EightBits& op,
   }
 }
 
-template <class T, int W, __nv_fp8_interpretation_t kType>
-__global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned across) {
+template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+__global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned across, bool halves) {
+  if (op.unless && *op.unless > 0.0F) return;
   constexpr int kOfRow = kTileColumns / W, kAtOnce = kThreads / kOfRow;  // threads of a row; rows at a time
   __shared__ __align__(4) uint8_t tile[kTileColumns][kTileRows + kPad];
   const int64_t row = static_cast<int64_t>(blockIdx.x / across) * kTileRows,
-                column = static_cast<int64_t>(blockIdx.x % across) * kTileColumns;
+                column = static_cast<int64_t>(tile_in_turn(halves, blockIdx.x % across, across)) * kTileColumns;
   const int c = static_cast<int>(threadIdx.x) % kOfRow * W, begin = static_cast<int>(threadIdx.x) / kOfRow;
-  const float scale = *op.scale;
+  const float scale = op.scale ? *op.scale : 1.0F;
   const T* const x = static_cast<const T*>(op.x);
   float most = 0.0F;
   for (int r = begin; r < kTileRows; r += kAtOnce) {
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned ac
     uint8_t bytes[W] = {};
     if (there) {
       float values[W];
-      widen(load<W>(x + at), values);
+      widen(From::template at<T, W>(x, op.from, op.k, row + r, column + c), values);
       if (op.maxima) most = largest_of(values, most);
       narrow_to_bytes<kType>(values, scale, bytes);
       if (op.rows) store_bytes(op.rows + at, bytes);
@@ -128,16 +130,34 @@ __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned ac
   write_columns(op, tile, row, column);
 }
 
+template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+int cast_wide(const EightBits& op, void* stream) {
+  const int64_t across = blocks_of(op.k, kTileColumns), parts = eight_bits_parts(op);
+  const bool halves = in_halves(op.from, op.k, kTileColumns);
+  const int error =
+      launch(cast_tiles<From, T, W, kType>, parts, kThreads, stream, op, static_cast<unsigned>(across), halves);
+  if (error || !op.maxima) return error;
+  AbsoluteMaximum of_all;
+  of_all.maxima = op.maxima, of_all.out = op.out, of_all.unless = op.unless;
+  return launch(maximum_of_all, 1, kThreads, stream, of_all, static_cast<int>(parts));
+}
+
 template <class T, __nv_fp8_interpretation_t kType>
 int cast_as(const EightBits& op, void* stream) {
-  return with_width<T>(op.k, {op.x, op.rows}, [&](auto width) {
-    constexpr int W = decltype(width)::value;
-    const int64_t across = blocks_of(op.k, kTileColumns), parts = eight_bits_parts(op);
-    const int error = launch(cast_tiles<T, W, kType>, parts, kThreads, stream, op, static_cast<unsigned>(across));
-    if (error || !op.maxima) return error;
-    AbsoluteMaximum of_all;
-    of_all.maxima = op.maxima, of_all.out = op.out;
-    return launch(maximum_of_all, 1, kThreads, stream, of_all, static_cast<int>(parts));
+  return with_width<T>(op.k, {op.x, op.rows},
+                       [&](auto width) { return cast_wide<Itself, T, decltype(width)::value, kType>(op, stream); });
+}
+
+int cast_computed(const EightBits& op, void* stream) {
+  if (!cast_from_fits(op.from, op.k, op.e5m2, op.dtype) ||
+      !aligned({op.x, op.rows, op.from.dy, op.from.weight, op.from.bias}))
+    return cudaErrorInvalidValue;
+  using T = __nv_bfloat16;
+  return with_cast_from(op.from, [&](auto from) {
+    using From = decltype(from);
+    if constexpr (From::kIsGradient)
+      if (op.e5m2) return cast_wide<From, T, kWidth<T>, __NV_E5M2>(op, stream);
+    return cast_wide<From, T, kWidth<T>, __NV_E4M3>(op, stream);
   });
 }
 
@@ -159,7 +179,8 @@ int absolute_maximum_cuda(const AbsoluteMaximum& op, void* stream) {
 int eight_bits_cuda(const EightBits& op, void* stream) {
   if (op.columns && (op.padded < op.n || op.padded % kBytes != 0 || !aligned({op.columns})))
     return cudaErrorInvalidValue;
-  if (!op.maxima != !op.out) return cudaErrorInvalidValue;
+  if (!op.maxima != !op.out || (!op.scale && (op.rows || op.columns))) return cudaErrorInvalidValue;
+  if (op.from.kind != CastFrom::Kind::itself) return cast_computed(op, stream);
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);

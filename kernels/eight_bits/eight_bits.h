@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/common/kernel.h"
+#include "kernels/eight_bits/cast_from.h"
 
 namespace drivetrain::kernels {
 
@@ -24,8 +25,8 @@ DRIVETRAIN_KERNEL int absolute_maximum_cuda(const AbsoluteMaximum&, void* stream
 
 // x times scale in float32, clamped to what the type holds, rounded to nearest with ties to even; NaN stays NaN.
 struct EightBits {
-  const void* x = nullptr;       // [N, K]
-  const float* scale = nullptr;  // one number
+  const void* x = nullptr;       // [N, K], or what the numbers are computed `from`
+  const float* scale = nullptr;  // one number; or null where nothing is cast
   uint8_t* rows = nullptr;       // [N, K], or null
   uint8_t* columns = nullptr;    // [K, padded], or null: transposed, zeros from N on; a multiple of 16 bytes
   int64_t n = 0, k = 0;
@@ -36,6 +37,9 @@ struct EightBits {
   // that a scale that knows nothing of it hides nothing.
   float* maxima = nullptr;  // [eight_bits_parts]
   float* out = nullptr;     // one number
+  // Where nothing is cast, as AbsoluteMaximum has it; else null.
+  const float* unless = nullptr;
+  CastFrom from = {};  // where cast_from_fits
 };
 inline constexpr int64_t kEightBitsRows = 128, kEightBitsColumns = 64;  // that a block casts
 constexpr int64_t eight_bits_parts(const EightBits& op) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/common/device.cuh"
+#include "kernels/eight_bits/cast_from.cuh"
 #include "kernels/eight_bits/eight_bits.cuh"
 
 namespace drivetrain::kernels {
@@ -153,14 +154,16 @@ __device__ __forceinline__ void write_columns(const Side& side, const uint8_t (&
   }
 }
 
-template <class T, int W, __nv_fp8_interpretation_t kType>
-__global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side rows, Side columns) {
+template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+__global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side rows, Side columns, bool halves) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // older GPUs do not multiply such blocks
   using P = Places<W>;
   __shared__ Scales scales;
   __shared__ __align__(4) uint8_t tile[kTile][kTile + kPad];
   constexpr int kTop = kType == __NV_E5M2 ? 15 : 8;
-  const int64_t down = blockIdx.x / rows.blocks, right = blockIdx.x % rows.blocks, row = down * kTile,
-                column = right * kTile;
+  const auto across = static_cast<unsigned>(rows.blocks);
+  const int64_t down = blockIdx.x / across, right = tile_in_turn(halves, blockIdx.x % across, across),
+                row = down * kTile, column = right * kTile;
   const P place;
   const T* const x = static_cast<const T*>(op.x);
   const bool inside = column + place.column < op.k;
@@ -168,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
 #pragma unroll
   for (int i = 0; i < P::kPacks; ++i) {
     const int64_t r = row + place.row + i * P::kAtOnce;
-    if (inside && r < op.n) packs[i] = load<W>(x + r * op.k + column + place.column);
+    if (inside && r < op.n) packs[i] = From::template at<T, W>(x, op.from, op.k, r, column + place.column);
   }
 
   if (rows.values || op.square) maxima_of_rows<T, W>(packs, scales.of_row);
@@ -206,15 +209,32 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
   if (!columns.values) return;
   __syncthreads();
   write_columns(columns, tile, row, column);
+#endif
+}
+
+template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+int cast_wide(const EightBitsBlocks& op, void* stream) {
+  const Side rows(op.rows, op.row_inverses, op.n, op.k, op.square),
+      columns(op.columns, op.column_inverses, op.k, op.n, op.square);
+  return launch(cast_blocks<From, T, W, kType>, rows.blocks * columns.blocks, kThreads, stream, op, rows, columns,
+                in_halves(op.from, op.k, kTile));
 }
 
 template <class T, __nv_fp8_interpretation_t kType>
 int cast_as(const EightBitsBlocks& op, void* stream) {
-  return with_width<T>(op.k, {op.x}, [&](auto width) {
-    const Side rows(op.rows, op.row_inverses, op.n, op.k, op.square),
-        columns(op.columns, op.column_inverses, op.k, op.n, op.square);
-    return launch(cast_blocks<T, decltype(width)::value, kType>, rows.blocks * columns.blocks, kThreads, stream, op,
-                  rows, columns);
+  return with_width<T>(op.k, {op.x},
+                       [&](auto width) { return cast_wide<Itself, T, decltype(width)::value, kType>(op, stream); });
+}
+
+int cast_computed(const EightBitsBlocks& op, void* stream) {
+  if (!cast_from_fits(op.from, op.k, op.e5m2, op.dtype) || !aligned({op.x, op.from.dy, op.from.weight, op.from.bias}))
+    return cudaErrorInvalidValue;
+  using T = __nv_bfloat16;
+  return with_cast_from(op.from, [&](auto from) {
+    using From = decltype(from);
+    if constexpr (From::kIsGradient)
+      if (op.e5m2) return cast_wide<From, T, kWidth<T>, __NV_E5M2>(op, stream);
+    return cast_wide<From, T, kWidth<T>, __NV_E4M3>(op, stream);
   });
 }
 
@@ -223,6 +243,7 @@ int cast_as(const EightBitsBlocks& op, void* stream) {
 int eight_bits_blocks_cuda(const EightBitsBlocks& op, void* stream) {
   if (!op.rows != !op.row_inverses || !op.columns != !op.column_inverses) return cudaErrorInvalidValue;
   if (!aligned({op.rows, op.row_inverses, op.columns, op.column_inverses})) return cudaErrorInvalidValue;
+  if (op.from.kind != CastFrom::Kind::itself) return cast_computed(op, stream);
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/common/kernel.h"
+#include "kernels/eight_bits/cast_from.h"
 
 namespace drivetrain::kernels {
 
@@ -24,7 +25,7 @@ constexpr int64_t rounded_up(int64_t size, int64_t to) { return blocks_of(size, 
 //   inverses  [blocks of S, up(R, 16)]; square: [blocks of R, up(blocks of S, 4)]; 1 outside of x
 // Starts are multiples of 16 bytes. Each pair of pointers, or neither of it.
 struct EightBitsBlocks {
-  const void* x = nullptr;  // [N, K]
+  const void* x = nullptr;  // [N, K], or what the numbers are computed `from`
   uint8_t* rows = nullptr;
   float* row_inverses = nullptr;
   uint8_t* columns = nullptr;
@@ -33,6 +34,7 @@ struct EightBitsBlocks {
   bool square = false;
   bool e5m2 = false;  // else e4m3
   Dtype dtype = Dtype::f32;
+  CastFrom from = {};  // where cast_from_fits
 };
 DRIVETRAIN_KERNEL int eight_bits_blocks_cuda(const EightBitsBlocks&, void* stream);
 

@@ -3,10 +3,11 @@
 // again (from cache).
 //
 // Bytes moved per element with `delta`: two elements read, two written; without it one and one. Weight and bias stay in
-// cache.
+// cache. Without `y` one element less is written.
 #include "kernels/norm/norm.h"
 
 #include "kernels/common/reduce.cuh"
+#include "kernels/norm/normed.cuh"
 
 namespace drivetrain::kernels {
 namespace {
@@ -54,12 +55,13 @@ __device__ __forceinline__ void sum_packs(const NormForward& op, Has has, At at,
 template <class T, int W>
 __device__ __forceinline__ void write_y(const NormForward& op, int64_t row, int64_t column, const Pack<T, W>& pack,
                                         float mean, float rstd) {
+  if (!op.y) return;
   float x[W], weight[W], bias[W];
   widen(pack, x);
   load_or_zero<W>(static_cast<const T*>(op.weight), column, weight);
   load_or_zero<W>(static_cast<const T*>(op.bias), column, bias);
 #pragma unroll
-  for (int i = 0; i < W; ++i) x[i] = (x[i] - mean) * rstd * (op.offset + weight[i]) + bias[i];
+  for (int i = 0; i < W; ++i) x[i] = normed(x[i], mean, rstd, op.offset + weight[i], bias[i]);
   store(static_cast<T*>(op.y) + row * op.columns + column, narrowed<T>(x));
 }
 

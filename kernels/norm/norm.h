@@ -16,7 +16,7 @@ struct NormForward {
   const void* weight = nullptr;  // [D]
   const void* bias = nullptr;    // [D] or null
   void* sum = nullptr;           // [N, D]; or null where delta is: x is the sum then. May be x
-  void* y = nullptr;             // [N, D]
+  void* y = nullptr;             // [N, D]; on CUDA or null: sum, mean and rstd alone
   float* mean = nullptr;         // [N]; or null for rms
   float* rstd = nullptr;         // [N]
   int64_t rows = 0, columns = 0;

@@ -25,11 +25,11 @@ static_assert(kBlock == kernels::kScaleBlock);
 
 int64_t blocks_in(int64_t size, int64_t of) { return kernels::blocks_of(size, of); }
 
-void blocks_by_kernel(const at::Tensor& given, int64_t block_rows, at::ScalarType type, Scaled* rows, Scaled* columns) {
-  const at::Tensor x = given.contiguous();
+void blocks_by_kernel(const Operand& given, int64_t block_rows, at::ScalarType type, Scaled* rows, Scaled* columns) {
+  const at::Tensor x = given.x().contiguous();
   const at::TensorOptions bytes = x.options().dtype(type);
   kernels::EightBitsBlocks op;
-  op.x = ops::in(x), op.n = x.size(0), op.k = x.size(1);
+  op.x = ops::in(x), op.from = given.cast_from(), op.n = given.rows(), op.k = given.columns();
   op.square = block_rows == kBlock, op.e5m2 = type == at::kFloat8_e5m2, op.dtype = ops::kernel_dtype(x);
   if (rows) {
     *rows = block_room(op.n, op.k, block_rows, bytes);
@@ -76,10 +76,11 @@ Scaled block_room(int64_t R, int64_t S, int64_t block_rows, const at::TensorOpti
   return t;
 }
 
-Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type) {
+Scaled cast_blocks(const Operand& given, int64_t block_rows, at::ScalarType type) {
   const at::NoGradGuard off;
   Scaled cast;
-  if (by_kernel(x)) return blocks_by_kernel(x, block_rows, type, &cast, nullptr), cast;
+  if (by_kernel(given)) return blocks_by_kernel(given, block_rows, type, &cast, nullptr), cast;
+  const at::Tensor& x = given.x();
   const int64_t N = x.size(0), K = x.size(1), tall = blocks_in(N, block_rows), wide = blocks_in(K, kBlock);
   const at::Tensor padded = at::constant_pad_nd(x.to(at::kFloat), {0, wide * kBlock - K, 0, tall * block_rows - N});
   const at::Tensor amax = at::amax(padded.abs().view({tall, block_rows, wide, kBlock}), {1, 3});
@@ -91,14 +92,14 @@ Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type)
 }
 
 // A square has one scale either way; a row of 128 is another one.
-Scaled cast_blocks_transposed(const at::Tensor& x, int64_t block_rows, at::ScalarType type) {
+Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows, at::ScalarType type) {
   const at::NoGradGuard off;
   Scaled columns;
   if (by_kernel(x)) return blocks_by_kernel(x, block_rows, type, nullptr, &columns), columns;
-  return block_rows == kBlock ? transposed(cast_blocks(x, block_rows, type)) : cast_blocks(x.t(), block_rows, type);
+  return block_rows == kBlock ? transposed(cast_blocks(x, block_rows, type)) : cast_blocks(x.x().t(), block_rows, type);
 }
 
-Both cast_blocks_both(const at::Tensor& x, int64_t block_rows, at::ScalarType type) {
+Both cast_blocks_both(const Operand& x, int64_t block_rows, at::ScalarType type) {
   const at::NoGradGuard off;
   Both both;
   if (by_kernel(x)) return blocks_by_kernel(x, block_rows, type, &both.rows, &both.columns), both;

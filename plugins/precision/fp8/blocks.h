@@ -12,11 +12,11 @@
 
 namespace drivetrain::fp8 {
 
-// Blocks of block_rows (1 or kBlock) x kBlock numbers; NaN in blocks that are not finite. x [N, K].
-Scaled cast_blocks(const at::Tensor& x, int64_t block_rows, at::ScalarType type);
+// Blocks of block_rows (1 or kBlock) x kBlock numbers; NaN in blocks that are not finite. x as in cast.h.
+Scaled cast_blocks(const Operand& x, int64_t block_rows, at::ScalarType type);
 // Of x transposed; blocks of single rows are then those of x's columns. Both: on CUDA in one pass over x.
-Scaled cast_blocks_transposed(const at::Tensor& x, int64_t block_rows, at::ScalarType type);
-Both cast_blocks_both(const at::Tensor& x, int64_t block_rows, at::ScalarType type);
+Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows, at::ScalarType type);
+Both cast_blocks_both(const Operand& x, int64_t block_rows, at::ScalarType type);
 
 // As product() has it, for operands of blocks; not both of them squares.
 at::Tensor block_product(const Scaled& a, const Scaled& b, at::ScalarType out, const at::Tensor& bias);

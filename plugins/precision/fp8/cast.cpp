@@ -20,8 +20,7 @@
 namespace drivetrain::fp8 {
 namespace {
 
-at::Tensor maximum_by_kernel(const at::Tensor& given, const at::Tensor& unless) {
-  const at::Tensor x = given.contiguous();
+at::Tensor maximum_by_kernel(const at::Tensor& x, const at::Tensor& unless) {
   const at::TensorOptions numbers = x.options().dtype(at::kFloat);
   const at::Tensor maxima = at::empty({kernels::kMostMaxima}, numbers), most = at::empty({}, numbers);
   kernels::AbsoluteMaximum op;
@@ -31,15 +30,36 @@ at::Tensor maximum_by_kernel(const at::Tensor& given, const at::Tensor& unless) 
   return most;
 }
 
-// What is wanted of both; the other is left as it is.
-void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::ScalarType type, Scaled* rows,
-                    Scaled* columns, const at::Tensor& seen = {}) {
-  const at::Tensor x = given.contiguous(), inverse = at::reciprocal(scale);
-  const at::TensorOptions bytes = x.options().dtype(type);
+// Of x [N, K] all but what is wanted of it.
+kernels::EightBits cast_of(const Operand& x) {
   kernels::EightBits op;
-  op.x = ops::in(x), op.scale = ops::in<float>(scale), op.n = x.size(0), op.k = x.size(1);
+  op.x = ops::in(x.x()), op.from = x.cast_from(), op.dtype = ops::kernel_dtype(x.x());
+  op.k = x.columns(), op.n = x.rows();
   op.padded = kernels::blocks_of(op.n, kAlignment) * kAlignment;
-  op.e5m2 = type == at::kFloat8_e5m2, op.dtype = ops::kernel_dtype(x);
+  return op;
+}
+
+void launch(const kernels::EightBits& op, const Operand& x) {
+  check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.x().device())), "cast to 8 bits");
+}
+
+at::Tensor maximum_of_computed(const Operand& x, const at::Tensor& unless) {
+  kernels::EightBits op = cast_of(x);
+  const at::TensorOptions numbers = x.x().options().dtype(at::kFloat);
+  const at::Tensor maxima = at::empty({kernels::eight_bits_parts(op)}, numbers), most = at::empty({}, numbers);
+  op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most), op.unless = ops::in<float>(unless);
+  launch(op, x);
+  return most;
+}
+
+// What is wanted of both; the other is left as it is.
+void cast_by_kernel(const Operand& given, const at::Tensor& scale, at::ScalarType type, Scaled* rows, Scaled* columns,
+                    const at::Tensor& seen = {}) {
+  const Operand x = given.is_tensor() ? Operand(given.x().contiguous()) : given;
+  const at::Tensor inverse = at::reciprocal(scale);
+  const at::TensorOptions bytes = x.x().options().dtype(type);
+  kernels::EightBits op = cast_of(x);
+  op.scale = ops::in<float>(scale), op.e5m2 = type == at::kFloat8_e5m2;
   if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = ops::out<uint8_t>(rows->values);
   if (columns)
     *columns = {at::empty({op.k, op.padded}, bytes), inverse}, op.columns = ops::out<uint8_t>(columns->values);
@@ -48,7 +68,7 @@ void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::Scalar
     maxima = at::empty({kernels::eight_bits_parts(op)}, scale.options()), most = at::empty({}, scale.options());
     op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
   }
-  check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.device())), "cast to 8 bits");
+  launch(op, x);
   if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, most);
 }
 
@@ -56,20 +76,25 @@ void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::Scalar
 
 double largest(at::ScalarType type) { return type == at::kFloat8_e4m3fn ? 448 : 57344; }
 
-bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
-
-at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless) {
-  const at::NoGradGuard off;
-  if (by_kernel(x)) return maximum_by_kernel(x, unless);
-  return at::linalg_vector_norm(x, std::numeric_limits<double>::infinity(), {}, false, at::kFloat);
+Operand castable(const Operand& x, at::ScalarType type) {
+  return x.is_tensor() || x.fits_cast(type == at::kFloat8_e5m2) ? x : Operand(x.value().reshape({-1, x.columns()}));
 }
 
-Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
+bool by_kernel(const Operand& x) { return !x.is_tensor() || (x.x().is_cuda() && ops::has_kernel(x.x())); }
+
+at::Tensor absolute_maximum(const Operand& x, const at::Tensor& unless) {
+  const at::NoGradGuard off;
+  if (!x.is_tensor()) return maximum_of_computed(x, unless);
+  if (by_kernel(x)) return maximum_by_kernel(x.x().contiguous(), unless);
+  return at::linalg_vector_norm(x.x(), std::numeric_limits<double>::infinity(), {}, false, at::kFloat);
+}
+
+Scaled cast(const Operand& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
   const at::NoGradGuard off;
   Scaled rows;
   if (by_kernel(x)) return cast_by_kernel(x, scale, type, &rows, nullptr, seen), rows;
   const double most = largest(type);
-  return {(x.to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
+  return {(x.x().to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
 }
 
 at::Tensor product(const Scaled& a, const Scaled& b, at::ScalarType out, Sums sums, const at::Tensor& bias) {
@@ -93,14 +118,14 @@ Scaled transposed(const Scaled& t) {
   return {bytes.view(t.values.scalar_type()), t.block_rows > 0 ? t.inverse.t() : t.inverse, t.block_rows};
 }
 
-Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
+Scaled cast_transposed(const Operand& x, const at::Tensor& scale, at::ScalarType type) {
   const at::NoGradGuard off;
   Scaled columns;
   if (by_kernel(x)) return cast_by_kernel(x, scale, type, nullptr, &columns), columns;
   return transposed(cast(x, scale, type));
 }
 
-Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
+Both cast_both(const Operand& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen) {
   const at::NoGradGuard off;
   Both both;
   if (by_kernel(x)) return cast_by_kernel(x, scale, type, &both.rows, &both.columns, seen), both;

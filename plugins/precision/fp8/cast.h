@@ -9,7 +9,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <drivetrain/toolkit/ops/operand.h>
+
 namespace drivetrain::fp8 {
+
+using ops::Operand;
 
 constexpr int64_t kAlignment = 16;  // bytes; what cuBLASLt asks of both sizes of an operand
 constexpr int kOldestArch = 89;     // GPUs that multiply in 8 bits begin with sm_89
@@ -27,22 +31,26 @@ struct Scaled {
   int64_t rows = -1;       // of blocks as they lie on CUDA: those of the values that are no padding; else -1
 };
 
-// Whether such x are cast by our kernels: on CUDA. These raise `seen` themselves, in the same pass, and make NaN of
-// numbers that are not finite. On the CPU numbers are checked, and LibTorch's passes will do.
-bool by_kernel(const at::Tensor& x);
+// x itself where a kernel of ours computes it in the pass that casts it to `type`, else its value.
+Operand castable(const Operand& x, at::ScalarType type);
+// Whether a castable x is cast by our kernels: on CUDA. These raise `seen` themselves, in the same pass, and make NaN
+// of numbers that are not finite. On the CPU numbers are checked, and LibTorch's passes will do.
+bool by_kernel(const Operand& x);
+
+// Below, x is castable to the type: [N, K], or [..., K] where it is computed.
 
 // max |x|, a float32 scalar; NaN if x holds one. `unless`, if it is given, is a float32 scalar: where it is above 0, x
 // need not be read, and the result may be 0.
-at::Tensor absolute_maximum(const at::Tensor& x, const at::Tensor& unless = {});
+at::Tensor absolute_maximum(const Operand& x, const at::Tensor& unless = {});
 // `scale`: a float32 scalar. `seen`: undefined, or, where by_kernel, a float32 scalar that becomes max |x| if that is
 // larger.
-Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
+Scaled cast(const Operand& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 // What transposed() makes of it, and both: on CUDA in one pass over x.
-Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+Scaled cast_transposed(const Operand& x, const at::Tensor& scale, at::ScalarType type);
 struct Both {
   Scaled rows, columns;
 };
-Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
+Both cast_both(const Operand& x, const at::Tensor& scale, at::ScalarType type, const at::Tensor& seen = {});
 
 enum class Sums { fast, precise };  // of the tensor cores; one and the same on the CPU
 

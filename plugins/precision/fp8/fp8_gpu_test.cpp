@@ -7,6 +7,7 @@
 #include "contract/device_runtime.h"
 #include "support/gpu.h"
 #include "test_layer.h"
+#include "test_operands.h"
 
 namespace drivetrain::test {
 namespace {
@@ -103,6 +104,34 @@ TEST_F(Fp8OnGpu, a_layer_has_the_three_products_of_the_cpu) {
       expect_near(gpu.backward(dy.to(kGpu), x.to(kGpu)), cpu.backward(dy, x), sizes(dy, cpu.weight->tensor));
       expect_near(gpu.weight->grad, cpu.weight->grad, sizes(dy.t(), x));
       cpu.scaling->step_end(), gpu.scaling->step_end();
+    }
+}
+
+// As bytes: what the cast computes is what it would have read.
+TEST_F(Fp8OnGpu, operands_that_are_computed_in_the_cast_have_the_bits_of_two_passes) {
+  const auto equal = [](const Scaled& a, const Scaled& b) {
+    EXPECT_TRUE(at::equal(a.values.view(at::kByte).cpu(), b.values.view(at::kByte).cpu()));
+    EXPECT_TRUE(at::equal(a.inverse.cpu(), b.inverse.cpu()));
+  };
+  std::vector<std::pair<Role, Operand>> all;
+  for (const Operand& x : inputs(kGpu)) all.emplace_back(Role::input, x);
+  for (const Operand& dy : gradients(kGpu)) all.emplace_back(Role::gradient, dy);
+  for (const Recipe& recipe : recipes())
+    for (const auto& [role, operand] : all) {
+      const at::ScalarType type = role == Role::gradient ? recipe.backward : recipe.forward;
+      EXPECT_TRUE(operand.is_tensor() || operand.fits_cast(type == at::kFloat8_e5m2));
+      const Operand value(operand.value().reshape({-1, operand.columns()}));
+      Scaling scaling(recipe);
+      const int64_t layer = scaling.add_layer("fc");
+      scaling.attach({"fc"}, nullptr, nullptr, kGpu);
+      scaling.step_begin();
+      const Operand x = operand.is_tensor() ? value : operand;
+      equal(scaling.cast(layer, role, x), scaling.cast(layer, role, value));
+      equal(scaling.cast_transposed(layer, role, x), scaling.cast_transposed(layer, role, value));
+      const Both both = scaling.cast_both(layer, role, x);
+      equal(both.rows, scaling.cast(layer, role, value));
+      equal(both.columns, scaling.cast_transposed(layer, role, value));
+      scaling.step_end();
     }
 }
 

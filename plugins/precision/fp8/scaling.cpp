@@ -108,7 +108,7 @@ at::Tensor of(const at::Tensor& all, int64_t place, Role role) {
 }  // namespace
 
 // Where the cast that follows raises `seen`, a scale that is remembered needs no pass over x before.
-Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) const {
+Scaling::Scale Scaling::scale(int64_t layer, Role role, const Operand& x) const {
   const at::NoGradGuard off;
   const at::ScalarType type = type_of(role);
   const int64_t place = places_.at(static_cast<size_t>(layer));
@@ -127,7 +127,7 @@ Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) con
 // For the backward pass, whose inputs and weights forward has seen in this step: their amax is recorded, and with a
 // scale that is remembered x need not be read for it again. Where all that is remembered is zeros, this step's amax so
 // far counts. x that is not finite has made the loss so in forward.
-Scaling::Scale Scaling::scale_again(int64_t layer, Role role, const at::Tensor& x) const {
+Scaling::Scale Scaling::scale_again(int64_t layer, Role role, const Operand& x) const {
   const int64_t place = places_.at(static_cast<size_t>(layer));
   if (role == Role::gradient || !recording_ || !remembers_ || place < 0) return scale(layer, role, x);
   const at::NoGradGuard off;
@@ -141,19 +141,22 @@ int64_t block_rows(Role role) { return role == Role::weight ? kBlock : 1; }
 
 }  // namespace
 
-Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
+Scaled Scaling::cast(int64_t layer, Role role, const Operand& given) const {
+  const Operand x = castable(given, type_of(role));
   if (recipe_.blocks) return cast_blocks(x, block_rows(role), type_of(role));
   const Scale its = scale(layer, role, x);
   return fp8::cast(x, its.value, its.type, its.seen);
 }
 
-Scaled Scaling::cast_transposed(int64_t layer, Role role, const at::Tensor& x) const {
+Scaled Scaling::cast_transposed(int64_t layer, Role role, const Operand& given) const {
+  const Operand x = castable(given, type_of(role));
   if (recipe_.blocks) return cast_blocks_transposed(x, block_rows(role), type_of(role));
   const Scale its = scale_again(layer, role, x);
   return fp8::cast_transposed(x, its.value, its.type);
 }
 
-Both Scaling::cast_both(int64_t layer, Role role, const at::Tensor& x) const {
+Both Scaling::cast_both(int64_t layer, Role role, const Operand& given) const {
+  const Operand x = castable(given, type_of(role));
   if (recipe_.blocks) return cast_blocks_both(x, block_rows(role), type_of(role));
   const Scale its = scale(layer, role, x);
   return fp8::cast_both(x, its.value, its.type, its.seen);

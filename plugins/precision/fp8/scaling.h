@@ -56,11 +56,10 @@ class Scaling {
   void state(StateVisitor& visitor);
 
   // x in 8 bits. Within a training step its amax is recorded; as often as one likes, it is a maximum. Where x's own
-  // amax is the scale, it is that of all parts.
-  // With scales of blocks x is [rows, columns].
-  Scaled cast(int64_t layer, Role role, const at::Tensor& x) const;
-  Scaled cast_transposed(int64_t layer, Role role, const at::Tensor& x) const;
-  Both cast_both(int64_t layer, Role role, const at::Tensor& x) const;
+  // amax is the scale, it is that of all parts. x: [rows, columns], or what computes it.
+  Scaled cast(int64_t layer, Role role, const Operand& x) const;
+  Scaled cast_transposed(int64_t layer, Role role, const Operand& x) const;
+  Both cast_both(int64_t layer, Role role, const Operand& x) const;
   // A weight, as cast() and cast_transposed() make it. With Recipe::keep_weights both are made when a training step
   // first asks for one of them, and are kept to its end: a weight's values change between steps alone.
   Scaled weight(int64_t layer, const at::Tensor& w);
@@ -73,8 +72,8 @@ class Scaling {
     at::Tensor seen = {};  // what the cast raises
   };
   at::ScalarType type_of(Role role) const { return role == Role::gradient ? recipe_.backward : recipe_.forward; }
-  Scale scale(int64_t layer, Role role, const at::Tensor& x) const;
-  Scale scale_again(int64_t layer, Role role, const at::Tensor& x) const;
+  Scale scale(int64_t layer, Role role, const Operand& x) const;
+  Scale scale_again(int64_t layer, Role role, const Operand& x) const;
   const Both& kept_weight(int64_t layer, const at::Tensor& w);
   bool keeps_weights() const { return recipe_.keep_weights && recording_; }
   at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) const;

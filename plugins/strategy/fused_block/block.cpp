@@ -53,25 +53,28 @@ Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> atte
 
 // Both sums on the residual stream; queries, keys, values and attention's output; the first product of the MLP. The
 // outputs of norms and of the activation function are computed again in backward anyway, unless the options say
-// otherwise. What a linear layer keeps of a norm's output in their place comes from other ranks, and frees as much.
+// otherwise. What a linear layer keeps of a norm's output in their place comes from other ranks, and frees as much;
+// what it computes itself it keeps in 8 bits.
 std::optional<UnitKeeps> Block::keeps() const {
   const auto D = static_cast<double>(spec_.hidden), F = static_cast<double>(spec_.ffn);
   const auto queries = static_cast<double>(spec_.heads * spec_.head_dim),
              keys = static_cast<double>(spec_.kv_heads * spec_.head_dim);
   const double fc = ops::is_gated(activation_) ? 2 * F : F;
-  const double sums = spec_.parallel ? 1 : 2, norms = layers_.norm1.here + layers_.norm2.here,
-               behind = layers_.attn_norm.here + layers_.mlp_norm.here;
+  const double sums = spec_.parallel ? 1 : 2, behind = layers_.attn_norm.here + layers_.mlp_norm.here;
+  const double norms =
+      norm_kept(*layers_.qkv, layers_.norm1, false) + norm_kept(*layers_.fc, layers_.norm2, in_chunks());
+  const double act = F * act_kept();
   const bool keeps_norms = !options_.recompute_cheap, keeps_fc = !in_chunks();
   const bool keeps_act = keeps_fc && !options_.recompute_cheap;
   const double by_layers =
       D * static_cast<double>(layers_.qkv->keeps_input() + (keeps_fc && layers_.fc->keeps_input()));
   UnitKeeps keeps;
   keeps.all = {(sums + behind) * D + (keeps_norms ? norms * D : 0),
-               2 * (queries + keys) + (keeps_fc ? fc : 0) + (keeps_act ? F : 0)};
+               2 * (queries + keys) + (keeps_fc ? fc : 0) + (keeps_act ? act : 0)};
   keeps.inputs = {D, 0};  // the sum, as the runtime holds it
   keeps.regions = {{"norm", {keeps_norms ? norms * D : by_layers, 0}},
                    {"attn.core", {0, queries}},
-                   {"mlp.act", {0, keeps_act ? F : 0}}};
+                   {"mlp.act", {0, keeps_act ? act : 0}}};
   return keeps;
 }
 
@@ -82,24 +85,27 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const at::AutoGradMode off(false);
   const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_, in_chunks());
   Activations a = begin(x, ctx);
-  a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1);
+  a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1, computes_norm(*layers_.qkv, layers_.norm1));
   const at::Tensor branch = attention_forward(a, keep, ctx);
-  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2);
+  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2,
+                 !in_chunks() && computes_norm(*layers_.fc, layers_.norm2));
   const at::Tensor residual = spec_.parallel ? at::add(a.norm1.sum, branch) : a.norm2.sum;
   const Tensors out = {residual, mlp_forward(a, keep)};
   if (recording) saved.extra = std::move(a);
   return out;
 }
 
-ops::Normed Block::norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& p) const {
-  if (p.here) return ops::norm(x, delta, value(p.weight), value(p.bias), norm_args_);
+ops::Normed Block::norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& p, bool leave_y) const {
+  ops::NormArgs args = norm_args_;
+  args.leave_y = leave_y;
+  if (p.here) return ops::norm(x, delta, value(p.weight), value(p.bias), args);
   const at::Tensor sum = delta.defined() ? at::add(x, delta) : x;
   return {sum, sum, {}, {}};
 }
 
 at::Tensor Block::leave(const at::Tensor& y, ops::Normed& kept, const NormParams& p, double dropped,
                         const RandomKey& key) const {
-  if (p.here) kept = norm(y, {}, p);
+  if (p.here) kept = norm(y, {}, p, false);
   const at::Tensor branch = dropout(p.here ? std::exchange(kept.y, {}) : y, dropped, key);
   return spec_.residual_scale == 1 ? branch : at::mul(branch, spec_.residual_scale);
 }
@@ -136,7 +142,7 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContex
   // What is to be multiplied again must stay as it is.
   const Replace replace = replace_if(keep.by_layers && (keep.heads || keep.attention));
   bool replaced = false;
-  at::Tensor qkv = apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), replace, &replaced);
+  at::Tensor qkv = after_norm(norm1_of(a), qkv_options(a.norm1.sum, a.table), replace, keep.norms, &replaced);
   a.heads = heads_of(qkv, a);
   if (qk_norm_.q && (keep.attention || keep.heads)) a.qkv = qkv;
   qkv.reset();
@@ -157,11 +163,12 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContex
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
   if (in_chunks()) return mlp_chunks_forward(a, keep);
   bool replaced = false;
-  a.fc = first_product(a.norm2.y, a.act, replace_if(keep.by_layers && keep.fc), &replaced);
+  a.fc = first_product(norm2_of(a), a.act, replace_if(keep.by_layers && keep.fc), keep.norms, &replaced);
   if (!keep.norms && !replaced) a.norm2.y.reset();
-  if (!a.act.defined()) a.act = act_of(a.fc);
+  restore_act(a.fc, a.act);
+  if (!keep.fc && a.act.defined()) a.fc.reset();
+  const at::Tensor delta = second_product(a.fc, a.act, replace_if(keep.act), keep.act ? &a.of_act : nullptr);
   if (!keep.fc) a.fc.reset();
-  const at::Tensor delta = apply(*layers_.mlp_proj, a.act, kWhole, replace_if(keep.act));
   if (!keep.act) a.act.reset();
   return leave(delta, a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
 }
@@ -204,11 +211,8 @@ at::Tensor Block::leave_backward(const at::Tensor& dy, ops::Normed& kept, const 
 }
 
 void Block::restore_mlp(Activations& a) const {
-  if (!a.fc.defined()) {
-    restore_norm(a.norm2, layers_.norm2);
-    a.fc = first_product(a.norm2.y, a.act, Replace::yes);
-  }
-  if (!a.act.defined()) a.act = act_of(a.fc);
+  if (!a.fc.defined()) a.fc = first_product(norm2_of(a), a.act, Replace::yes);
+  restore_act(a.fc, a.act);
 }
 
 void Block::restore_attention(Activations& a) const {
@@ -216,10 +220,7 @@ void Block::restore_attention(Activations& a) const {
   if (state.out.defined() && state.q.defined()) return;
   if (!a.heads.q.defined()) {
     at::Tensor qkv = a.qkv;
-    if (!qkv.defined()) {
-      restore_norm(a.norm1, layers_.norm1);
-      qkv = apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), Replace::yes);
-    }
+    if (!qkv.defined()) qkv = after_norm(norm1_of(a), qkv_options(a.norm1.sum, a.table), Replace::yes);
     a.heads = heads_of(qkv, a);
     if (qk_norm_.q) a.qkv = qkv;
   }
@@ -235,14 +236,12 @@ void Block::restore_attention(Activations& a) const {
 at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const {
   if (in_chunks()) return mlp_chunks_backward(dy, a, work);
   restore_mlp(a);
-  at::Tensor dfc;
+  at::Tensor dy2;
   {
-    const at::Tensor ddelta = leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
-    dfc = second_backward(ddelta, a.fc, a.act, work);
+    const ops::Operand dfc = second_backward(leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2),
+                                             a.fc, a.act, a.of_act, work);
+    dy2 = back_to_norm(norm2_of(a), dfc, work);
   }
-  restore_norm(a.norm2, layers_.norm2);
-  const at::Tensor dy2 = layers_.fc->apply_backward(dfc, a.norm2.y, kBare, work);
-  a.norm2.y.reset(), dfc.reset();
   const at::Tensor ds2 = norm_backward(dy2, dy[0], a.norm2, layers_.norm2);
   a.norm2 = {};
   return ds2;
@@ -264,9 +263,8 @@ at::Tensor Block::attention_backward(const at::Tensor& ds2, const at::Tensor& ds
     dqkv = ops::split_heads_backward({d[0], d[1], d[2]}, a.qkv, a.table, layers_.qkv->bias().get(), qk_norm_);
     a.qkv.reset();
   }
-  restore_norm(a.norm1, layers_.norm1);
-  const at::Tensor dy1 = layers_.qkv->apply_backward(dqkv, a.norm1.y, kBare, work);
-  a.norm1.y.reset(), dqkv.reset();
+  const at::Tensor dy1 = back_to_norm(norm1_of(a), dqkv, work);
+  dqkv.reset();
   return norm_backward(dy1, ds1, a.norm1, layers_.norm1);
 }
 

@@ -21,7 +21,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/layers.h>
-#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/layers/operand_linear.h>
 
 #include "block_layers.h"
 
@@ -40,6 +40,7 @@ struct BlockOptions {
 bool may_be_cut(const BlockLayers& layers);
 
 struct Activations;
+struct NormOutput;
 // Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
 // forward.
 enum class Replace { no, yes };
@@ -79,8 +80,8 @@ class Block : public Unit {
   at::Tensor attention_forward(Activations& a, const Kept& keep, StepContext& ctx) const;
   at::Tensor mlp_forward(Activations& a, const Kept& keep) const;
 
-  // `params` of a norm that is not here: the sum alone.
-  ops::Normed norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& params) const;
+  // `params` of a norm that is not here: the sum alone. With `leave_y` y is not computed.
+  ops::Normed norm(const at::Tensor& x, const at::Tensor& delta, const NormParams& params, bool leave_y) const;
   void restore_norm(ops::Normed& norm, const NormParams& params) const;
   at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& dsum, const ops::Normed& kept,
                            const NormParams& params) const;
@@ -89,11 +90,30 @@ class Block : public Unit {
                    const RandomKey& key) const;
   at::Tensor leave_backward(const at::Tensor& dy, ops::Normed& kept, const NormParams& params, double dropped,
                             const RandomKey& key) const;
-  // The MLP's first product of x. Sets `act` where the product computes it as well; else act_of does.
-  at::Tensor first_product(at::Tensor& x, at::Tensor& act, Replace replace, bool* replaced = nullptr) const;
+  // The layer behind a norm, and its backward, which drops what is kept of the norm's output. Where the layer computes
+  // that itself (operand_linear.h), `keep` says whether it keeps its own form of it.
+  bool computes_norm(const Linear& layer, const NormParams& params) const;
+  // Of a norm's output, or the activation's, in 16 bits, what is kept of it if it is. `there`: it is computed anyway.
+  double norm_kept(const Linear& layer, const NormParams& params, bool there) const;
+  double act_kept() const;
+  ops::Operand operand_of(const NormOutput& x) const;
+  at::Tensor after_norm(const NormOutput& x, const Linear::Options& options, Replace replace, bool keep = false,
+                        bool* replaced = nullptr) const;
+  at::Tensor back_to_norm(const NormOutput& x, const ops::Operand& dy, WeightWork& work) const;
+  NormOutput norm1_of(Activations& a) const;
+  NormOutput norm2_of(Activations& a) const;
+  // The MLP's first product. Sets `act` where it computes the activation as well; restore_act does it elsewhere, unless
+  // the second product computes it itself, and sets `kept` if it is asked to.
+  at::Tensor first_product(const NormOutput& x, at::Tensor& act, Replace replace, bool keep = false,
+                           bool* replaced = nullptr) const;
+  at::Tensor second_product(const at::Tensor& fc, at::Tensor& act, Replace replace, KeptOperand* kept) const;
+  bool computes_act() const;
+  void restore_act(const at::Tensor& fc, at::Tensor& act) const;
   at::Tensor act_of(const at::Tensor& fc) const;
-  // The second product's backward and the activation's: the gradient of fc. Both are read and dropped.
-  at::Tensor second_backward(const at::Tensor& ddelta, at::Tensor& fc, at::Tensor& act, WeightWork& work) const;
+  // The second product's backward and the activation's: the gradient of fc, computed at last by who reads it. Both are
+  // read and dropped.
+  ops::Operand second_backward(const at::Tensor& ddelta, at::Tensor& fc, at::Tensor& act, KeptOperand& kept,
+                               WeightWork& work) const;
   void restore_mlp(Activations& a) const;
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;

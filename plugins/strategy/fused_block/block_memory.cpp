@@ -49,10 +49,14 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   const TensorSizes statistics = lm::norm_statistics(shape, shape.rank_tokens, spec_.rms);
   const bool behind = layers_.mlp_norm.here, before = layers_.norm2.here;  // as with attention
   // What a norm's output is kept as: by the layer behind it, or as it is.
-  const auto kept_norm = [&](const Linear& layer, bool used) {
-    return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms && before ? residual : 0;
+  const auto kept_norm = [&](const Linear& layer, bool used, double of_output) {
+    return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms ? of_output : 0;
   };
-  const double norm1 = kept_norm(*layers_.qkv, keep.heads || keep.attention), norm2 = kept_norm(*layers_.fc, keep.fc);
+  // In the form that the layer behind it reads in backward: of a norm, of the activation.
+  const double output1 = residual * norm_kept(*layers_.qkv, layers_.norm1, false),
+               output2 = residual * norm_kept(*layers_.fc, layers_.norm2, in_chunks()), read_act = act * act_kept();
+  const double norm1 = kept_norm(*layers_.qkv, keep.heads || keep.attention, output1),
+               norm2 = kept_norm(*layers_.fc, keep.fc, output2);
 
   const double sums = spec_.parallel ? 1 : 2, norms = 2 * (before + behind);
 
@@ -62,7 +66,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   if (keep.attention) memory.kept.add(attention.kept);
   if (keep.heads && !keep.attention) memory.kept.add(heads);
   if (keep.fc) memory.kept.add(fc);
-  if (keep.act) memory.kept.add(act);
+  if (keep.act) memory.kept.add(read_act);
 
   const double dropped = spec_.hidden_dropout > 0 || spec_.residual_scale != 1 ? residual : 0;
   const TensorSizes again = lm::norm_again(shape, shape.rank_tokens, z.hidden),
@@ -76,8 +80,10 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     return residual;
   };
   // Of a norm's output that is made again, and its backward with what was kept for it.
-  const auto again_if = [&](bool missing) {
-    if (missing && before) trace.moment(again).take(residual);
+  const auto again_if = [&](bool missing, double output) {
+    if (!missing || !before) return;
+    if (output == residual) trace.moment(again);
+    trace.take(output);
   };
   const auto norm_back = [&](bool last) {
     trace.take(residual).moment(before ? norm_backward : TensorSizes());
@@ -91,7 +97,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
                  act_piece = share * act;
     const double of_mlp = leave();
-    again_if(norm2 == 0);
+    again_if(norm2 == 0, output2);
     trace.take(residual).take(piece).take(fc_piece);  // dy2, x, fc
     trace.moment(lm::activation(shape, tokens, z.first, spec_.bias)).take(act_piece).moment(workspace);
     trace.take(piece).take(act_piece).moment(workspace);  // ddelta, dact
@@ -99,23 +105,32 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     trace.take(fc_piece);  // dfc
     trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece).free(act_piece);
     trace.take(piece).moment(lm::weight_gradient(shape, tokens, z.first, z.hidden));
-    trace.free(piece, 2).free(fc_piece).free(of_mlp).free(norm2 > 0 ? norm2 : before ? residual : 0);
+    trace.free(piece, 2).free(fc_piece).free(of_mlp).free(norm2 > 0 ? norm2 : before ? output2 : 0);
   };
+  // Whoever reads dfc computes it, and holds what it is computed from meanwhile.
+  const ParamPtr fc_bias = layers_.fc->bias();
+  const bool dfc_at_last = operands_of(*layers_.fc) && !(fc_bias && fc_bias->trainable);
   const auto mlp_backward = [&] {
     if (!keep.fc) {
-      again_if(true);
+      again_if(true, output2);
       trace.take(fc);
     }
-    if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
+    if (!keep.act) {
+      if (!computes_act()) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias));
+      trace.take(read_act);
+    }
     if (!keep.fc) trace.moment(workspace);
     const double of_mlp = leave();
     trace.take(act).moment(workspace);  // dact
-    trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
-    trace.take(fc);  // dfc
-    trace.moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias)).free(fc).free(act).free(of_mlp);
-    again_if(norm2 == 0 && keep.fc);
+    trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(read_act);
+    trace.take(fc);  // dfc, or as much in 8 bits
+    if (!dfc_at_last)
+      trace.moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias)).free(fc).free(act);
+    trace.free(of_mlp);
+    again_if(norm2 == 0 && keep.fc, output2);
     trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
-    trace.free(norm2 > 0 ? norm2 : before ? residual : 0).free(fc);
+    if (dfc_at_last) trace.free(fc).free(act);
+    trace.free(norm2 > 0 ? norm2 : before ? output2 : 0).free(fc);
   };
   trace.take(residual);  // dy
   in_chunks() ? mlp_chunks_backward() : mlp_backward();
@@ -124,7 +139,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   const double qkv = spec_.qk_norm ? heads : 0;  // of which normed queries and keys are made again
   if (!keep.attention) {
     if (!keep.heads) {
-      again_if(true);
+      again_if(true, output1);
       trace.take(heads, 2).free(heads - qkv);
     } else {
       trace.take(qkv);
@@ -139,9 +154,9 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   trace.moment(attention.backward).free(attention.kept);
   trace.take(heads, 2).free(heads).free(z.inside(z.queries));
   if (spec_.qk_norm) trace.moment(lm::qk_norm_backward(shape, spec_, z.qkv)).free(qkv);
-  again_if(norm1 == 0 && keep.heads);
+  again_if(norm1 == 0 && keep.heads, output1);
   trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.qkv, z.hidden));
-  trace.free(norm1 > 0 ? norm1 : before ? residual : 0).free(heads);
+  trace.free(norm1 > 0 ? norm1 : before ? output1 : 0).free(heads);
   norm_back(true);
   memory.working = trace.most();
   return memory;

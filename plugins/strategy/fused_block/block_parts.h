@@ -25,12 +25,23 @@ struct Activations {
   at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
   at::Tensor fc, act;               // [B, S, F]; fc before its bias, unless the product has GELU; act, if kept: what
                                     // mlp_proj wants for its backward
+  KeptOperand of_norm1, of_norm2, of_act;  // in place of y and act, if kept: what a product computed in its cast
 };
 
 constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
 constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
 
 inline at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
+
+// A norm's output and the layer that reads it.
+struct NormOutput {
+  const Linear& layer;
+  const NormParams& params;
+  ops::Normed& norm;
+  KeptOperand& kept;  // in place of norm.y, where the layer computes it
+  // Whether the layer computes y in its cast, as it does where y is not there.
+  bool computed() const { return !norm.y.defined() && params.here && operands_of(layer); }
+};
 
 // layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;
 // `replaced` tells.

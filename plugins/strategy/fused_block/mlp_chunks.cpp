@@ -21,6 +21,11 @@ at::Tensor piece(const at::Tensor& x_BSD, int64_t first, int64_t positions) {
   return x_BSD.narrow(1, first, positions).contiguous();
 }
 
+// Its y alone is read.
+ops::Normed normed_piece(const ops::Normed& norm, int64_t first, int64_t positions) {
+  return {piece(norm.y, first, positions), norm.sum, {}, {}};
+}
+
 bool has_adapters(const Linear& layer) {
   const std::vector<ParamPtr> params = layer.params();
   return std::any_of(params.begin(), params.end(), [](const ParamPtr& p) { return p->role == ParamRole::adapter; });
@@ -33,10 +38,12 @@ bool may_be_cut(const BlockLayers& layers) { return !has_adapters(*layers.fc) &&
 at::Tensor Block::mlp_chunks_forward(Activations& a, const Kept& keep) const {
   at::Tensor delta = at::empty_like(a.norm2.y);
   each_chunk(delta.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
-    at::Tensor x = piece(a.norm2.y, first, positions), act, fc = first_product(x, act, Replace::no);
-    if (!act.defined()) act = act_of(fc);
-    fc.reset();
-    delta.narrow(1, first, positions).copy_(apply(*layers_.mlp_proj, act, kWhole, Replace::no));
+    ops::Normed normed = normed_piece(a.norm2, first, positions);
+    KeptOperand none;
+    at::Tensor act, fc = first_product({*layers_.fc, layers_.norm2, normed, none}, act, Replace::no);
+    restore_act(fc, act);
+    if (act.defined()) fc.reset();
+    delta.narrow(1, first, positions).copy_(second_product(fc, act, Replace::no, nullptr));
   });
   if (!keep.norms) a.norm2.y.reset();
   return leave(delta, a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
@@ -47,10 +54,13 @@ at::Tensor Block::mlp_chunks_backward(const Tensors& dy, Activations& a, WeightW
   restore_norm(a.norm2, layers_.norm2);
   at::Tensor dy2 = at::empty_like(a.norm2.y);
   each_chunk(dy2.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
-    at::Tensor x = piece(a.norm2.y, first, positions), act, fc = first_product(x, act, Replace::yes);
-    if (!act.defined()) act = act_of(fc);
-    const at::Tensor dfc = second_backward(piece(ddelta, first, positions), fc, act, work);
-    dy2.narrow(1, first, positions).copy_(layers_.fc->apply_backward(dfc, x, kBare, work));
+    ops::Normed normed = normed_piece(a.norm2, first, positions);
+    KeptOperand none;
+    const NormOutput x = {*layers_.fc, layers_.norm2, normed, none};
+    at::Tensor act, fc = first_product(x, act, Replace::yes);
+    restore_act(fc, act);
+    const ops::Operand dfc = second_backward(piece(ddelta, first, positions), fc, act, none, work);
+    dy2.narrow(1, first, positions).copy_(back_to_norm(x, dfc, work));
   });
   a.norm2.y.reset(), ddelta.reset();
   const at::Tensor ds2 = norm_backward(dy2, dy[0], a.norm2, layers_.norm2);

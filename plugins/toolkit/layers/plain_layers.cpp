@@ -9,6 +9,7 @@
 #include <drivetrain/toolkit/layers/gelu_linear.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/layers/mixture.h>
+#include <drivetrain/toolkit/layers/operand_linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
@@ -28,12 +29,13 @@ std::vector<int64_t> whole_blocks(const LinearSpec& spec) {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-class PlainLinear : public Linear, public GeluLinear2 {
+class PlainLinear : public Linear, public GeluLinear2, public OperandLinear1 {
  public:
   explicit PlainLinear(const LinearSpec& spec)
       : in_(spec.in),
         out_(spec.out),
         product_(spec.product),
+        of_operands_(dynamic_cast<const OperandProduct1*>(spec.product.get())),
         weight_(make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::matrix)) {
     weight_->blocks = whole_blocks(spec);
     if (!spec.bias) return;
@@ -65,6 +67,20 @@ class PlainLinear : public Linear, public GeluLinear2 {
       give_weight_gradient(dy_NO, x, work);
     }
     if (options.add_bias) give_bias_gradient(dy_NO);
+    return dx.defined() ? dx.view(x.sizes()) : dx;
+  }
+
+  bool takes_operands() const override { return of_operands_ && of_operands_->takes_operands(); }
+  at::Tensor apply_to(const ops::Operand& x, const Options& options, KeptOperand* kept) const override {
+    std::vector<int64_t> shape = x.sizes();
+    shape.back() = out_;
+    const bool add = bias_ && options.add_bias;
+    return of_operands_->forward(x, *weight_, add ? bias_->tensor.detach() : at::Tensor(), kept).view(shape);
+  }
+  at::Tensor apply_backward_to(const ops::Operand& dy, const ops::Operand& x, const KeptOperand& kept,
+                               const Options& options, WeightWork& work) const override {
+    const at::Tensor dx = of_operands_->backward(dy, x, kept, weight_, options.wants_dx, work);
+    if (options.add_bias) give_bias_gradient(rows_of(dy.value()));
     return dx.defined() ? dx.view(x.sizes()) : dx;
   }
 
@@ -100,6 +116,7 @@ class PlainLinear : public Linear, public GeluLinear2 {
 
   const int64_t in_, out_;
   const std::shared_ptr<const LinearProduct> product_;
+  const OperandProduct1* const of_operands_;  // the same object; or null
   ParamPtr weight_, bias_;
 };
 
@@ -254,6 +271,11 @@ class PlainLayers : public LayerFactory {
 };
 
 }  // namespace
+
+const OperandLinear1* operands_of(const Linear& layer) {
+  const auto* const takes = dynamic_cast<const OperandLinear1*>(&layer);
+  return takes && takes->takes_operands() ? takes : nullptr;
+}
 
 std::shared_ptr<LayerFactory> make_plain_layers(std::shared_ptr<Attention> attention) {
   return std::make_shared<PlainLayers>(std::move(attention));

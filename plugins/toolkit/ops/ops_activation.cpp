@@ -85,6 +85,28 @@ at::Tensor activation_backward_by_operators(Activation kind, const at::Tensor& x
   return at::cat({gradient_of(kind, gate, dy * up), dy * value_of(kind, gate)}, -1);
 }
 
+// `summed`: gets the sum of dx over rows; or null.
+at::Tensor backward(Activation kind, const at::Tensor& given, const at::Tensor& given_dy, const at::Tensor& bias,
+                    Param* summed) {
+  if (!has_kernel(given)) {
+    const at::Tensor dx = activation_backward_by_operators(kind, with_bias(given, bias), given_dy);
+    if (summed) accumulate_bias_grad(*summed, dx);
+    return dx;
+  }
+  const at::Tensor x = given.contiguous(), dy = given_dy.contiguous(), dx = at::empty_like(x);
+  kernels::ActivationBackward op;
+  op.columns = dy.size(-1), op.rows = dy.numel() / op.columns;
+  const int64_t blocks = kernels::blocks_of(op.rows, kernels::kActivationRows);
+  at::Tensor partial;
+  if (summed) partial = at::empty({blocks, x.size(-1)}, x.options().dtype(at::kFloat));
+  op.x = in(x), op.bias = in(bias), op.dy = in(dy), op.dx = out(dx), op.partial = out<float>(partial);
+  op.kind = kernel_kind(kind), op.dtype = kernel_dtype(x);
+  run(x, op, blocks, 1, kernels::activation_backward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_backward_cuda),
+      "activation backward");
+  if (summed) add_partial_sums(*summed, partial);
+  return dx;
+}
+
 }  // namespace
 
 Activation activation_of(const std::string& name) {
@@ -108,26 +130,12 @@ at::Tensor activation(Activation kind, const at::Tensor& given, const at::Tensor
   return y;
 }
 
-at::Tensor activation_backward(Activation kind, const at::Tensor& given, const at::Tensor& given_dy, Param* bias) {
-  const at::Tensor b = bias ? bias->tensor.detach() : at::Tensor();
-  const bool sum_bias = bias && bias->trainable;
-  if (!has_kernel(given)) {
-    const at::Tensor dx = activation_backward_by_operators(kind, with_bias(given, b), given_dy);
-    if (sum_bias) accumulate_bias_grad(*bias, dx);
-    return dx;
-  }
-  const at::Tensor x = given.contiguous(), dy = given_dy.contiguous(), dx = at::empty_like(x);
-  kernels::ActivationBackward op;
-  op.columns = dy.size(-1), op.rows = dy.numel() / op.columns;
-  const int64_t blocks = kernels::blocks_of(op.rows, kernels::kActivationRows);
-  at::Tensor partial;
-  if (sum_bias) partial = at::empty({blocks, x.size(-1)}, x.options().dtype(at::kFloat));
-  op.x = in(x), op.bias = in(b), op.dy = in(dy), op.dx = out(dx), op.partial = out<float>(partial);
-  op.kind = kernel_kind(kind), op.dtype = kernel_dtype(x);
-  run(x, op, blocks, 1, kernels::activation_backward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_backward_cuda),
-      "activation backward");
-  if (sum_bias) add_partial_sums(*bias, partial);
-  return dx;
+at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::Tensor& dy, const at::Tensor& bias) {
+  return backward(kind, x, dy, bias, nullptr);
+}
+
+at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::Tensor& dy, Param* bias) {
+  return backward(kind, x, dy, bias ? bias->tensor.detach() : at::Tensor(), bias && bias->trainable ? bias : nullptr);
 }
 
 }  // namespace drivetrain::ops

@@ -95,17 +95,22 @@ void run_forward(const at::Tensor& like, const kernels::NormForward& op) {
 Normed norm(const at::Tensor& given, const at::Tensor& delta, const at::Tensor& weight, const at::Tensor& bias,
             const NormArgs& args) {
   const Gain gain(weight, given, args.offset);
-  if (!takes(given, gain)) return norm_by_operators(given, delta, gain, bias, args);
+  Normed n;
+  if (!takes(given, gain)) {
+    n = norm_by_operators(given, delta, gain, bias, args);
+    if (args.leave_y) n.y.reset();
+    return n;
+  }
   const at::Tensor x = given.contiguous(), d = delta.defined() ? delta.contiguous() : delta;
   kernels::NormForward op = forward_arguments(x, gain, bias, args);
-  Normed n;
-  n.y = at::empty_like(x);
+  if (!args.leave_y || x.is_cpu()) n.y = at::empty_like(x);  // the CPU's kernel always writes it
   n.sum = d.defined() ? at::empty_like(x) : x;
   n.rstd = at::empty({op.rows}, x.options().dtype(at::kFloat));
   if (!args.rms) n.mean = at::empty({op.rows}, n.rstd.options());
   op.delta = in(d), op.sum = d.defined() ? out(n.sum) : nullptr, op.y = out(n.y);
   op.mean = out<float>(n.mean), op.rstd = out<float>(n.rstd);
   run_forward(x, op);
+  if (args.leave_y) n.y.reset();
   return n;
 }
 

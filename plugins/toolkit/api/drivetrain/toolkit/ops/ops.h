@@ -21,10 +21,11 @@ namespace drivetrain::ops {
 struct NormArgs {
   double epsilon = 1e-5;
   bool rms = false;
-  double offset = 0;  // nothing without a weight
+  double offset = 0;     // nothing without a weight
+  bool leave_y = false;  // y is not computed here (operand.h)
 };
 struct Normed {
-  at::Tensor y;           // [..., D]
+  at::Tensor y;           // [..., D]; undefined with leave_y
   at::Tensor sum;         // x + delta; x itself if there is no delta
   at::Tensor mean, rstd;  // float32 [N] (float64 for float64); mean undefined for rms
 };
@@ -52,6 +53,8 @@ bool is_gated(Activation kind);                     // act(gate) * up
 at::Tensor activation(Activation kind, const at::Tensor& x, const at::Tensor& bias);
 // Returns dx. Writes its sum over rows to the slot of `bias`, if there is a bias and it is trainable.
 at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::Tensor& dy, Param* bias);
+// The same without that sum.
+at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::Tensor& dy, const at::Tensor& bias);
 
 // --- rotary positions and the split of q, k, v
 // Radians per token of each of n pairs (i, i + n) of the first 2 n elements of a head, n <= C/2. The others pass.
