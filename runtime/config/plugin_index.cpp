@@ -127,9 +127,8 @@ void PluginIndex::not_installed(const std::string& kind, const SectionEntry& ent
 
 std::string PluginIndex::names(const List& plugins) {
   std::vector<std::string> names;
-  for (const KnownPlugin* p : plugins) {
+  for (const KnownPlugin* p : plugins)
     names.push_back(p->name + (p->type_names.empty() ? "" : " (also " + join(p->type_names) + ")"));
-  }
   return names.empty() ? "none" : join(names);
 }
 

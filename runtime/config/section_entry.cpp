@@ -99,10 +99,10 @@ void read_typed(const Value& section, SectionEntry& entry, bool may_move, Proble
   check_mixture(section, entry.path, may_move, problems);
   if (const Value* type = section.find("type")) {
     entry.type_where = type->where;
-    if (type->is_string())
+    if (type->is_string() && !type->as_string().empty())
       entry.type = type->as_string();
     else
-      problems.add(type->where, concat(entry.path, ".type: expected string, found ", describe(*type)));
+      problems.add(type->where, concat(entry.path, ".type: expected the name of a type, found ", describe(*type)));
   }
   entry.params_path = entry.path + ".params";
   const Value* params = section.find("params");
@@ -146,7 +146,7 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
   } else if (value.is_number() && !form.number.empty()) {
     entry.params.set(form.number, value);
     if (find_off_value(entry.params, form)) entry.enabled = false;
-  } else if (value.is_string()) {
+  } else if (value.is_string() && !value.as_string().empty()) {
     entry.type = value.as_string();
     entry.params_path = path + ".params";
   } else if (value.is_object()) {

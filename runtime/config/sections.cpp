@@ -66,9 +66,7 @@ class Selector {
       if (p.claims(key)) return SectionFact{p.kind, true, *claimed};  // the plugin alone, not its kind's default
     const auto known = known_sections().sections.find(key);
     if (known != known_sections().sections.end()) return known->second;
-    for (const KindRule& rule : kinds_)
-      if (rule.kind == key) return SectionFact{key, false, {}};
-    return {};
+    return rule_of(key) ? std::optional(SectionFact{key, false, {}}) : std::nullopt;
   }
 
   // Where several plugins claim a section, the type that a value names decides how that value may be written.
@@ -115,13 +113,12 @@ class Selector {
   void read_section(const std::string& key, const SectionFact& fact, const Value& value) {
     const KindRule* const rule = rule_of(fact.kind);
     if (!rule) return refuse_kind(key, fact, value);
-    if (!value.is_array()) {
-      read_one(key, fact, value, key);
-    } else if (rule->count == KindRule::any_number) {
-      for (size_t i = 0; i < value.items().size(); ++i) read_one(key, fact, value.items()[i], concat(key, "[", i, "]"));
-    } else {
-      read_preferences(key, fact, value);
-    }
+    if (!value.is_array()) return read_one(key, fact, value, key);
+    const auto is_null = [](const Value& one) { return one.is_null(); };
+    // A list without a word in it is refused there, too: it would leave everything as it is, in silence.
+    if (rule->count != KindRule::any_number || std::all_of(value.items().begin(), value.items().end(), is_null))
+      return read_preferences(key, fact, value);
+    for (size_t i = 0; i < value.items().size(); ++i) read_one(key, fact, value.items()[i], concat(key, "[", i, "]"));
   }
 
   void refuse_kind(const std::string& key, const SectionFact& fact, const Value& value) {
@@ -131,18 +128,15 @@ class Selector {
 
   void read_one(const std::string& key, const SectionFact& fact, const Value& value, const std::string& path) {
     const auto entry = read_entry(key, fact, value, path);
-    if (!entry) asked_[fact.kind] = asked_[fact.kind] || !value.is_null();
+    if (!entry) asked_[fact.kind] |= !value.is_null();
     if (!entry || refuse_bare_true(key, fact, value) || means_default(key, fact, value)) return;
-    if (entry->enabled && means_none(*entry, fact.kind)) return switch_off(fact.kind);
+    if (entry->enabled && means_none(*entry, fact.kind)) return void(off_[fact.kind] = true);
     Problems unheard;  // what is switched off may be anything
     const KnownPlugin* plugin = installed_.find(key, fact, *entry, entry->enabled ? problems_ : unheard);
     // `"monitors": false` switches the kind off; {"stage": 0} of a strategy's own section only that strategy.
     const bool whole_kind = entry->type.empty() || !is_any_number(fact.kind);
-    if (!entry->enabled && !fact.needs_claim && whole_kind) switch_off(fact.kind);
-    if (!plugin) {
-      asked_[fact.kind] = asked_[fact.kind] || entry->enabled;
-      return;
-    }
+    if (!entry->enabled && !fact.needs_claim && whole_kind) off_[fact.kind] = true;
+    if (!plugin) return void(asked_[fact.kind] |= entry->enabled);
     Selection selection = selection_of(*plugin, *entry);
     selection.outside_of = read_place(*entry, plugin->kind, kinds_, problems_);
     chosen_[plugin->kind].push_back({key, std::move(selection)});
@@ -159,7 +153,9 @@ class Selector {
       if (plugin) found.push_back(selection_of(*plugin, *entry));
     }
     asked_[fact.kind] = true;
-    if (found.empty() && misses.empty()) problems_.add(list.where, key + ": the list names nothing");
+    if (found.empty() && misses.empty())
+      problems_.add(list.where, concat(key, ": the list names nothing\n   say what it is to hold, or leave the key out",
+                                       is_any_number(fact.kind) ? "; false is for none" : ""));
     for (const Problem& p : misses.list()) {
       // One that this device cannot use is passed over. A name that nobody has is a mistake wherever it stands.
       if (found.empty() || p.code == ErrorCode::plugin)
@@ -180,8 +176,7 @@ class Selector {
   // `true` for a kind, where no plugin claims that very section: what is chosen when nothing is said.
   bool means_default(const std::string& key, const SectionFact& fact, const Value& value) const {
     if (!value.is_bool() || !value.as_bool() || fact.needs_claim || fact.form.on.is_object()) return false;
-    const auto claims = [&](const KnownPlugin& p) { return p.claims(key); };
-    return std::none_of(plugins_.begin(), plugins_.end(), claims) && !installed_.defaults(fact.kind).empty();
+    return !installed_.form_of(key) && !installed_.defaults(fact.kind).empty();
   }
 
   // Where there always is one, `true` would say nothing: "pipeline": true would be a run without a pipeline.
@@ -202,7 +197,6 @@ class Selector {
     const KindRule* const rule = rule_of(kind);
     return rule && rule->count == KindRule::any_number;
   }
-  void switch_off(const std::string& kind) { off_[kind] = true; }
 
   void finish_kind(const KindRule& rule, std::vector<Selection>& all) {
     std::vector<Chosen>& chosen = chosen_[rule.kind];
@@ -232,8 +226,7 @@ class Selector {
       if (first) two_sections(rule.kind, *first, c);
       first = first ? first : &c;
     }
-    if (first || asked_[rule.kind]) return;
-    if (off_[rule.kind] && rule.count == KindRule::at_most_one) return;
+    if (first || asked_[rule.kind] || (off_[rule.kind] && rule.count == KindRule::at_most_one)) return;
     add_default(rule, chosen);
   }
 

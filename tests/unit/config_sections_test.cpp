@@ -103,7 +103,7 @@ TEST(Sections, A_mixture_of_both_forms_is_refused) {
 TEST(Sections, Wrong_types_inside_a_section_are_named) {
   EXPECT_HAS(refusal(R"("optimizer": 3)"),
              "a.json:3:14  optimizer: expected a type name or an object, found integer 3");
-  EXPECT_HAS(refusal(R"("optimizer": {"type": 3})"), "optimizer.type: expected string, found integer 3");
+  EXPECT_HAS(refusal(R"("optimizer": {"type": 3})"), "optimizer.type: expected the name of a type, found integer 3");
   EXPECT_HAS(refusal(R"("optimizer": {"type": "sgd", "params": []})"),
              "optimizer.params: expected an object of options, found array");
   EXPECT_HAS(refusal(R"("bf16": {"enabled": "yes"})"), "bf16.enabled: expected boolean, found string \"yes\"");
@@ -230,6 +230,21 @@ TEST(Sections, A_list_is_all_of_these_where_there_is_room_and_defaults_join) {
   EXPECT_EQ(names(select(R"("monitors": "jsonl")"), "monitor"), "jsonl console");
   EXPECT_EQ(names(select(R"("monitors": false)"), "monitor"), "");
   EXPECT_EQ(names(select(R"("csv_monitor": {"enabled": true})"), "monitor"), "csv console jsonl");
+}
+
+TEST(Sections, A_list_that_names_nothing_is_refused_by_its_key_where_there_is_room_for_many) {
+  for (const std::string key : {"monitors", "strategy", "fused", "csv_monitor", "context_parallel"})
+    for (const char* list : {"[]", "[null]", "[null, null]"})
+      EXPECT_EQ(refusal(concat("\"", key, "\": ", list)),
+                concat("a.json:3:", key.size() + 5, "  ", key,
+                       ": the list names nothing\n   say what it is to hold, or leave the key out; false is for none"));
+  EXPECT_EQ(names(select(R"("fused": [false])"), "strategy"), "-fused average") << "which says so";
+  EXPECT_EQ(names(select(R"("fused": null)"), "strategy"), "fused average");
+  EXPECT_HAS(refusal(R"("fused": [[]])"), "fused[0]: expected a type name or an object, found array");
+  for (const char* nothing : {"3", "\"\""})
+    EXPECT_HAS(refusal(concat("\"fused\": ", nothing)),
+               "a.json:3:10  fused: expected a type name or an object, found ");
+  EXPECT_HAS(refusal(R"("fused": {"type": ""})"), "fused.type: expected the name of a type, found string \"\"");
 }
 
 TEST(Sections, A_section_of_its_own_switches_off_that_plugin_alone) {

@@ -54,7 +54,7 @@ struct Wanted {
   const Registry& registry;
   const InferenceSettings& on;
 
-  // `strategies`: the section; null: the default ones.
+  // `strategies`: the section; null or empty: the default ones.
   std::unique_ptr<PreparedRun> plan(const Value& model, const Value& strategies, std::shared_ptr<Log> log) const {
     RankSetup setup;
     setup.log = std::move(log);
@@ -65,7 +65,7 @@ struct Wanted {
     config.set("seed", seed);
     config.set("device", on.device);
     if (const Value attention = attention_section(folder, on); !attention.is_null()) config.set("attention", attention);
-    if (!strategies.is_null()) config.set(Strategy::kKind, strategies);
+    if (strategies.is_array() && !strategies.items().empty()) config.set(Strategy::kKind, strategies);
     if (const std::string section = section_of_dtype(on.dtype); !section.empty())
       config.set(section, Value::Object{{"enabled", true}});
     config.set("train_steps", 1);  // every run's settings want some
