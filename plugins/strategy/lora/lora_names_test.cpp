@@ -4,6 +4,7 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "peft_folder.h"
+#include "support/write_safetensors.h"
 #include "test_lora.h"
 
 namespace drivetrain {
@@ -90,6 +91,34 @@ TEST(Lora, names_files_as_peft_does) {
 
   EXPECT_FALSE(Made("{}").strategy->exports_model());
   EXPECT_TRUE(Made(R"({"save": "merged"})").strategy->weight_folders().empty());
+}
+
+TEST(Lora, an_adapter_without_the_tensor_of_a_module_to_save_is_refused_in_the_plan) {
+  const TempFolder folder;
+  const std::string place = folder.path("adapter");
+  std::filesystem::create_directory(place);
+  std::ofstream(place + "/adapter_config.json")
+      << R"({"peft_type": "LORA", "r": 2, "target_modules": ["v_proj"], "modules_to_save": ["lm_head"]})";
+  const std::string layer = "base_model.model.model.layers.0.self_attn.v_proj.";
+  const auto with = [&](const std::vector<SafetensorsItem>& more) {
+    std::vector<SafetensorsItem> items = {{layer + "lora_A.weight", at::kFloat, {2, kIn}},
+                                          {layer + "lora_B.weight", at::kFloat, {2, 2}}};
+    items.insert(items.end(), more.begin(), more.end());
+    write_safetensors(place + "/adapter_model.safetensors", items, {}, [&](const std::string& name) {
+      for (const SafetensorsItem& item : items)
+        if (item.name == name) return at::zeros(item.shape);
+      return at::Tensor();
+    });
+    return refusal_of(concat(R"({"from": ")", place, "\"}"));
+  };
+  const std::string lacks = with({});
+  for (const std::string& part :
+       {"from: " + place + "/adapter_model.safetensors",
+        std::string("has no tensor base_model.model.lm_head.weight, which modules_to_save asks for"),
+        "take its module out of modules_to_save in " + place + "/adapter_config.json"})
+    EXPECT_NE(lacks.find(part), std::string::npos) << part << "\nin: " << lacks;
+  EXPECT_NE(with({{"base_model.model.lm_head.weight", at::kFloat, {11, kIn}}}).find("nothing is refused"),
+            std::string::npos);
 }
 
 // What is left out is the file's, what is given has to be the same, what is not here is refused.

@@ -171,6 +171,10 @@ void check_tensors(const std::string& folder, const Shapes& wanted, const std::v
       refuse("it is an adapter of another base: ", kPrefix, name, " is [", join(found), "], and this model wants [",
              join(shape), "]");
   }
+  for (const std::string& name : further)
+    if (!file.contains(kPrefix + name))
+      refuse("has no tensor ", kPrefix, name, ", which modules_to_save asks for; save the adapter again with it, or ",
+             "take its module out of modules_to_save in ", folder, "/", kConfigFile);
   for (const std::string& name : file.names()) {
     const std::string own = name.starts_with(kPrefix) ? name.substr(std::string(kPrefix).size()) : name;
     if (!wanted.contains(own) && std::find(further.begin(), further.end(), own) == further.end())

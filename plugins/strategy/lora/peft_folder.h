@@ -24,8 +24,8 @@ Value written_config(const Options& options, const Value& targets, bool fan_in_f
 
 // Names of tensors, without kPrefix, and their shapes.
 using Shapes = std::map<std::string, std::vector<int64_t>>;
-// Error(config): the folder's tensors are those of another model or of other targets. `further`: names, without
-// kPrefix, that may stand there as well.
+// Error(config): tensors of the folder are those of another model or of other targets, or missing. `further`: names,
+// without kPrefix, of modules that are trained whole.
 void check_tensors(const std::string& folder, const Shapes& wanted, const std::vector<std::string>& further);
 
 }  // namespace drivetrain::lora
