@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include <drivetrain/toolkit/not_recorded.h>
 #include <drivetrain/toolkit/recorded_when_asked.h>
 
 #include "device/open_device.h"
@@ -210,8 +211,11 @@ void decide_capture(const Parties& parties, PreparedRun& run, const PlanRecord& 
   for (const auto& [id, plugin] : parties.plugins)
     if (acts_in_a_step(id, plan.run.world_size)) facts.acting.push_back(id);
   facts.capturables = context.capturables();
-  for (const auto& offer : context.offers())
+  const std::string why_not = toolkit::kNotRecorded;
+  for (const auto& offer : context.offers()) {
     if (offer.text == toolkit::kRecordedWhenAsked) facts.when_asked.push_back(offer.by);
+    if (offer.text.starts_with(why_not)) facts.in_the_way.emplace(offer.by, offer.text.substr(why_not.size()));
+  }
   plan.capture = choose_capture(facts, plan.settings.capture.where, problems);
   run.services->recorded = plan.capture.on;
 }

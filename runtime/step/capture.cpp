@@ -12,9 +12,10 @@
 namespace drivetrain {
 namespace {
 
-// Ids of the plugins that are in none of the lists.
+// Ids of the plugins that are in none of the lists and have not said why.
 std::string unable(const CaptureFacts& facts, const std::vector<const std::vector<std::string>*>& lists) {
   std::vector<std::string> ids = facts.acting;
+  std::erase_if(ids, [&](const std::string& id) { return facts.in_the_way.count(id) > 0; });
   for (const auto* list : lists)
     std::erase_if(ids, [&](const std::string& id) { return std::find(list->begin(), list->end(), id) != list->end(); });
   return join(ids, ", ");
@@ -25,12 +26,11 @@ std::vector<std::string> reasons_against(const CaptureFacts& facts) {
   std::vector<std::string> list;
   if (facts.device == "cpu") list.push_back("device \"cpu\" records nothing; it needs \"device\": \"cuda\"");
   // A key for each step's random numbers is a value of the host, which a replay would repeat.
-  if (facts.hidden_dropout > 0)
-    list.push_back(concat("hidden_dropout ", facts.hidden_dropout, ", whose numbers the host chooses in every step"));
-  if (facts.attention_dropout > 0)
-    list.push_back(
-        concat("attention_dropout ", facts.attention_dropout, ", whose numbers the host chooses in every step"));
+  for (const auto& [key, p] :
+       {std::pair{"hidden_dropout", facts.hidden_dropout}, {"attention_dropout", facts.attention_dropout}})
+    if (p > 0) list.push_back(concat(key, " ", p, ", whose numbers the host chooses in every step"));
   if (facts.documents) list.push_back("rows of several documents, whose boundaries change from step to step");
+  for (const auto& [id, why] : facts.in_the_way) list.push_back(concat(id, ": ", why));
   if (const std::string ids = unable(facts, {&facts.capturables, &facts.when_asked}); !ids.empty())
     list.push_back(ids + " (not declared fit to be recorded)");
   return list;

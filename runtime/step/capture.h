@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct CaptureFacts {
   std::vector<std::string> acting;       // ids of the chosen plugins that act inside a step
   std::vector<std::string> capturables;  // ids of those that said their part may be recorded
   std::vector<std::string> when_asked;   // of those that said so for who asks (toolkit/recorded_when_asked.h)
+  std::multimap<std::string, std::string> in_the_way{};  // of those that said why not, with it (toolkit/not_recorded.h)
 };
 struct CaptureChoice {
   bool on = false;

@@ -5,6 +5,7 @@
 
 #include <drivetrain/plan_record.h>
 #include <drivetrain/recompute.h>
+#include <drivetrain/toolkit/not_recorded.h>
 
 #include "support/plugin_under_test.h"
 
@@ -34,6 +35,13 @@ struct RecomputePlan {
   std::string idle() const { return lines(ctx.no_effects()); }
   std::string costs() const { return lines(ctx.costs()); }
   bool capturable() const { return !ctx.capturables().empty(); }
+  // The first reason; empty: none is given.
+  std::string not_recorded() const {
+    const std::string word = toolkit::kNotRecorded;
+    for (const auto& offer : ctx.offers())
+      if (offer.text.starts_with(word)) return capturable() ? "and yet it may be" : offer.text.substr(word.size());
+    return "";
+  }
 
   // "01.3": which of `blocks` blocks are kept only by their inputs, as a whole or in this region.
   std::string recomputed(int blocks, std::string_view region = {}) {

@@ -1,6 +1,8 @@
 // Whether steps of a run may be recorded: what is in the way is named.
 #include <gtest/gtest.h>
 
+#include <drivetrain/testkit/kit/host.h>
+
 #include "plan/prepare_run.h"
 #include "plugin_calls/plugin_call.h"
 #include "step/capture.h"
@@ -76,6 +78,11 @@ TEST(CaptureChoice, true_is_refused_with_everything_in_the_way_and_its_place) {
   for (const char* part : {"a.json:3:5", "\"capture\": true", "attention_dropout 0.5", "strategy/s (not declared",
                            "use \"capture\": \"auto\""})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  facts.in_the_way = {{"strategy/s", "its option x"}, {"strategy/s", "its option y"}};
+  EXPECT_NE(problem_of(facts).find("recorded: attention_dropout 0.5, whose numbers the host chooses in every step; "
+                                   "strategy/s: its option x; strategy/s: its option y\n"),
+            std::string::npos)
+      << problem_of(facts);
   facts = able();
   facts.device = "cpu";
   EXPECT_NE(problem_of(facts).find("needs \"device\": \"cuda\""), std::string::npos);
@@ -141,6 +148,28 @@ TEST(CaptureChoice, ways_over_several_ranks_whose_overlap_wants_several_gpus_are
   }
   EXPECT_TRUE(planned(R"(, "attention": "standard")", 4)->plan.capture.on);  // data_parallel/ddp
   work_rank() = {};                                                          // as the tests behind this one expect it
+}
+
+TEST(CaptureChoice, what_lives_on_the_host_or_is_drawn_there_is_refused_by_its_key) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
+       "data_parallel/zero: offload_optimizer.device puts into the host's memory"},
+      {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})",
+       "data_parallel/zero: offload_param.device puts"},
+      {R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2})",
+       "data_parallel/zero: zero_hpz_partition_size = 2 has a second copy"},
+      {R"("activation_checkpointing": {"cpu_checkpointing": true})", "recompute/full: cpu_checkpointing finds memory"},
+      {R"("lora": {"targets": ["c_attn"], "lora_dropout": 0.5})", "strategy/lora: lora_dropout (dropout) 0.5 takes"},
+      {R"("activation_checkpointing": "offload")", "recompute/offload: \"type\": \"offload\" finds memory"}};
+  for (const auto& [section, said] : cases) {
+    const std::string config = concat(", \"attention\": \"standard\", ", section);
+    const std::string text = test::error_of([&] { planned(config + ", \"capture\": true", 4); });
+    EXPECT_NE(text.find("\"capture\": true, but steps of this run cannot be recorded: "), std::string::npos) << text;
+    EXPECT_NE(text.find(said), std::string::npos) << text;
+    EXPECT_EQ(text.find("not declared fit"), std::string::npos) << text;
+    EXPECT_NE(planned(config, 4)->plan.capture.why_not.find(said), std::string::npos) << section;
+  }
+  work_rank() = {};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/not_recorded.h>
 
 #include "plan.h"
 
@@ -48,7 +49,11 @@ class Offload {
     }
     if (where == "nvme")
       return refused(key, " = \"nvme\" is not in this version: nothing is kept on disks; use \"cpu\" or \"none\"");
-    if (ctx_.run().device != "cpu") return true;
+    if (ctx_.run().device != "cpu") {
+      ctx_.offer(concat(toolkit::kNotRecorded, key, " puts into the host's memory what each step copies or updates ",
+                        "there; leave it out"));
+      return true;
+    }
     ctx_.no_effect(section.name, concat("the run is on the CPU: ", section.whose, " in host memory already"));
     return false;
   }

@@ -2,6 +2,7 @@
 // off.
 #include "test_plan.h"
 
+#include <drivetrain/toolkit/not_recorded.h>
 #include <drivetrain/toolkit/recorded_when_asked.h>
 
 namespace drivetrain::test {
@@ -73,11 +74,13 @@ TEST(ZeroPlan, waiting_at_once_means_gathers_too) {
 std::string recording(const std::string& json, const Given& run = {.device = "cuda"}) {
   const Planned p(json, run);
   EXPECT_EQ(p.refusals(), "");
-  const auto& offers = p.ctx.offers();
-  const bool asked = std::any_of(offers.begin(), offers.end(),
-                                 [](const auto& offer) { return offer.text == toolkit::kRecordedWhenAsked; });
-  EXPECT_FALSE(asked && !p.ctx.capturables().empty());
-  return (asked ? "asked. " : p.ctx.capturables().empty() ? "no. " : "yes. ") + p.costs();
+  std::string said = p.ctx.capturables().empty() ? "" : "yes. ";
+  const std::string why_not = toolkit::kNotRecorded;
+  for (const auto& offer : p.ctx.offers()) {
+    if (offer.text == toolkit::kRecordedWhenAsked) said += "asked. ";
+    if (offer.text.starts_with(why_not)) said += concat("no: ", offer.text.substr(why_not.size()), ". ");
+  }
+  return said + p.costs();
 }
 
 TEST(ZeroPlan, a_step_with_gathers_that_overlap_is_recorded_for_who_asks) {
@@ -89,13 +92,19 @@ TEST(ZeroPlan, a_step_with_gathers_that_overlap_is_recorded_for_who_asks) {
 }
 
 TEST(ZeroPlan, but_not_where_the_host_updates_or_a_second_copy_is_read) {
-  EXPECT_EQ(
-      recording(R"({"stage": 3, "zero_hpz_partition_size": 2})"),
-      "no. steps are not recorded and replayed: which copy a gather reads depends on the gathers before it (leave "
-      "out the second copy)");
+  EXPECT_EQ(recording(R"({"stage": 3, "zero_hpz_partition_size": 2})"),
+            "no: zero_hpz_partition_size = 2 has a second copy, and which one a gather reads depends on the gathers "
+            "before it; leave it out. ");
+  const auto of_host = [](const char* key) {
+    return concat("no: ", key, " puts into the host's memory what each step copies or updates there; leave it out. ");
+  };
   EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false, "offload_optimizer": {"device": "cpu"}})"),
-            "no. steps are not recorded and replayed: what lives in the host's memory is copied or updated there (keep "
-            "it on the device)");
+            of_host("offload_optimizer.device"));
+  EXPECT_EQ(recording(R"({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})"),
+            of_host("offload_optimizer.device") + of_host("offload_param.device"));
+  const std::string old = recording(R"({"stage": 3, "cpu_offload_param": true})");
+  EXPECT_EQ(old.find(of_host("cpu_offload_param")), 0u) << old;
+  EXPECT_EQ(recording(R"({"stage": 1, "offload_optimizer": {"device": "cpu"}})", {}), "asked. ") << "on the CPU";
 }
 
 TEST(ZeroPlan, memory_counts_what_the_host_holds) {

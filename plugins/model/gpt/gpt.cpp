@@ -3,6 +3,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/model.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/not_recorded.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -112,7 +113,11 @@ class Gpt : public Model {
         ctx.no_effect(concat("\"", key, "\" in ", source_.folder->path), why);
     // The runtime knows of the other two dropouts by facts().
     const bool draws = shape_.embedding_dropout > 0 && shape_.hidden_dropout == 0 && ctx.run().training;
-    if (!draws) ctx.capturable();
+    if (draws)
+      ctx.offer(concat(toolkit::kNotRecorded, "embedding_dropout ", shape_.embedding_dropout,
+                       " takes numbers that the host chooses in every step; 0 needs none"));
+    else
+      ctx.capturable();
     const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
     const bool on_device = ctx.run().training && ctx.run().device != "cpu";
     if (shape_.mixture.experts > 0 && ctx.run().training) plan_balance(ctx);

@@ -2,6 +2,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/not_recorded.h>
 
 namespace drivetrain::full_recompute {
 
@@ -11,7 +12,11 @@ Full::Full(const Options& options, const Services& services)
 }
 
 void Full::plan(PlanContext& ctx) {
-  if (!host_) ctx.capturable();
+  if (host_)
+    ctx.offer(
+        concat(toolkit::kNotRecorded, "cpu_checkpointing finds memory of the host while a step runs; leave it out"));
+  else
+    ctx.capturable();
   layer_ranks_ = ctx.run().tensor_ranks.value_or(1);
   if (!ctx.run().training) return;
   name_idle_keys(options_, ctx);

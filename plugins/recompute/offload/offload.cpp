@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/not_recorded.h>
 
 #include <optional>
 
@@ -31,7 +32,11 @@ class Offload : public Recompute {
   }
 
   void plan(PlanContext& ctx) override {
-    if (!host_) ctx.capturable();
+    if (host_)
+      ctx.offer(concat(toolkit::kNotRecorded,
+                       "\"type\": \"offload\" finds memory of the host while a step runs; use \"full\""));
+    else
+      ctx.capturable();
     if (!ctx.run().training) return;
     if (!host_)
       ctx.no_effect(

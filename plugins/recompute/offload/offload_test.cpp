@@ -29,6 +29,7 @@ TEST(OffloadRecompute, on_a_device_names_the_copies_and_is_not_recorded) {
   const RecomputePlan plan("offload", "{}", recompute_run(1024, "cuda"));
   EXPECT_EQ(plan.idle(), "");
   EXPECT_FALSE(plan.capturable());
+  EXPECT_EQ(plan.not_recorded(), "\"type\": \"offload\" finds memory of the host while a step runs; use \"full\"");
   EXPECT_NE(plan.costs().find("and their inputs go to the host and back"), std::string::npos);
 }
 

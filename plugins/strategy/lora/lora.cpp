@@ -11,6 +11,7 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/services.h>
 #include <drivetrain/strategy.h>
+#include <drivetrain/toolkit/not_recorded.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "factory.h"
@@ -30,7 +31,11 @@ class Lora : public Strategy {
 
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
-    if (*options_.dropout == 0) ctx.capturable();
+    if (*options_.dropout == 0)
+      ctx.capturable();
+    else
+      ctx.offer(concat(toolkit::kNotRecorded, "lora_dropout (dropout) ", *options_.dropout,
+                       " takes numbers that the host chooses in every step; 0 needs none"));
     if (const ModelFacts::Mixture& m = ctx.model().mixture; m.experts > 0)
       ctx.cost(concat("routers and experts get no adapters: those of ", m.layers, " layers stay as they are"));
     if (const std::vector<std::string> idle = options_.without_effect(); training_ && !idle.empty())

@@ -6,6 +6,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/not_recorded.h>
 #include <drivetrain/toolkit/recorded_when_asked.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -137,6 +138,8 @@ int64_t StateSharing::share_with_second_copy(PlanContext& ctx, const std::string
   if (!divides(ctx, key, size)) return share_over_all(ctx);
   options_.backward_axes = {"dp"};
   second_ranks_ = size;
+  ctx.offer(concat(toolkit::kNotRecorded, key, " = ", size,
+                   " has a second copy, and which one a gather reads depends on the gathers before it; leave it out"));
   return share_over_nested_groups(ctx, key, size);
 }
 
@@ -256,20 +259,13 @@ void StateSharing::plan_gathers(PlanContext& ctx) const {
                   ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
 }
 
+// Where something is in the way, whoever knows the option that asks for it has said so (not_recorded.h).
 void StateSharing::plan_recording(PlanContext& ctx) const {
-  std::vector<std::string> reasons;
-  if (options_.offload_state || options_.offload_values)
-    reasons.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
-  if (second_ranks_ > 0)
-    reasons.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
-  if (!reasons.empty()) {
-    if (ctx.run().device != "cpu" && ctx.run().training)
-      ctx.cost("steps are not recorded and replayed: " + join(reasons, "; "));
-  } else if (options_.overlap && shard_ranks_ > 1) {
+  if (options_.offload_state || options_.offload_values || second_ranks_ > 0) return;
+  if (options_.overlap && shard_ranks_ > 1)
     ctx.offer(toolkit::kRecordedWhenAsked);
-  } else {
+  else
     ctx.capturable();
-  }
 }
 
 }  // namespace drivetrain
