@@ -76,6 +76,33 @@ TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
   EXPECT_SAYS(message("config", {"-n", "2", "chekc", "a"}), "did you mean \"check\"?");
 }
 
+// Every option of every command, whatever it takes.
+TEST(CommandLine, a_second_value_of_an_option_that_takes_one_is_refused_with_both) {
+  int refused = 0, taken = 0;
+  for (const cli::Command& command : cli::kCommands) {
+    if (!cli::verbs_of(command).empty()) continue;
+    const Words name = cli::split(command.name, ' ');
+    for (const cli::Option& option : cli::options_of(command)) {
+      const std::string of(option.name);
+      const bool flag = option.takes == cli::Takes::nothing;
+      Words line = flag ? Words{of, of} : Words{of, "aa", of, "bb"};
+      line.insert(line.begin(), name.begin() + 1, name.end());
+      const std::string told = message(name[0], line), twice = of + " is given twice, as \"aa\" and \"bb\"";
+      EXPECT_EQ(told.find(twice) != std::string::npos, !flag && !option.repeats) << command.name << told;
+      (told.find(twice) != std::string::npos ? refused : taken)++;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(taken, 0);
+  const char* const config = "/proc/self/status";
+  EXPECT_SAYS(message("plan", {config, "--hardware", "h100", "--hardware=h200"}),
+              "--hardware is given twice, as \"h100\" and \"h200\", and takes one value: leave out one of them");
+  EXPECT_SAYS(message("launch", {"-n", "2", config, "--num_gpus=3"}), "-n is given twice, as \"2\" and \"3\"");
+  EXPECT_SAYS(message("launch", {"--bench", "context", "--seq", "8", "--seq=9"}),
+              "--seq is given twice, as \"8\" and \"9\"");
+  EXPECT_EQ(message("launch", {"-n", "2", config, "--num_gpus=2", "--set", "a=1", "--set", "a=2"}), "no error");
+}
+
 TEST(CommandLine, a_script_is_told_with_the_line_that_trains) {
   for (const Words& line : {Words{"--num_gpus", "8", "train.py", "--deepspeed", "--deepspeed_config", "ds.json"},
                             Words{"--num_gpus=8", "src/train.py", "--deepspeed=ds.json", "--lr", "1e-4"},

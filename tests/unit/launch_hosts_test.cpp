@@ -192,6 +192,8 @@ TEST(Environment, files_have_names_and_values) {
   setenv("LAUNCH_HOSTS_TEST", "here", 1);
   EXPECT_EQ(environment_of_option({"LAUNCH_HOSTS_TEST", "X=a=b"}), (Words{"LAUNCH_HOSTS_TEST=here", "X=a=b"}));
   EXPECT_REFUSED(environment_of_option({"LAUNCH_HOSTS_NOT_SET"}), "the variable is not set here");
+  EXPECT_REFUSED(environment_of_option({"X=a", "Y=b", "X=c"}), "--env X is given twice, with two values");
+  EXPECT_EQ(environment_of_option({"X=a", "LAUNCH_HOSTS_TEST", "LAUNCH_HOSTS_TEST=here", "X=a"}).size(), 4u);
 }
 
 TEST(VisibleDevices, slots_are_places_in_what_the_host_shows) {

@@ -77,6 +77,9 @@ std::vector<std::string> environment_of_option(const std::vector<std::string>& g
     if (name == entry && !value)
       throw UsageError("launch: --env " + name + ": the variable is not set here; set it, or give " + name + "=VALUE");
     list.push_back(name == entry ? name + "=" + value : entry);
+    for (const std::string& other : list)
+      if (name_of_entry(other) == name && other != list.back())
+        throw UsageError("launch: --env " + name + " is given twice, with two values: leave out one of them");
   }
   return list;
 }

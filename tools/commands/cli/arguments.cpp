@@ -31,14 +31,14 @@ const Option& Arguments::row(OptionName option) const {
   throw wrong_row(*command_, option.text(), "is read and is not there");
 }
 
-const std::string* Arguments::last(OptionName option) const {
+const std::string* Arguments::value(OptionName option) const {
   row(option);
-  for (auto given = given_.rbegin(); given != given_.rend(); ++given)
-    if (given->name == option.text()) return &given->value;
+  for (const Given& given : given_)
+    if (given.name == option.text()) return &given.value;
   return nullptr;
 }
 
-bool Arguments::has(OptionName option) const { return last(option) != nullptr; }
+bool Arguments::has(OptionName option) const { return value(option) != nullptr; }
 
 std::vector<std::string> Arguments::all(OptionName option) const {
   row(option);
@@ -49,7 +49,7 @@ std::vector<std::string> Arguments::all(OptionName option) const {
 }
 
 std::string Arguments::text(OptionName option) const {
-  if (const std::string* given = last(option)) return *given;
+  if (const std::string* given = value(option)) return *given;
   return std::string(row(option).otherwise);
 }
 

@@ -39,7 +39,7 @@ class Arguments {
 
   bool has(OptionName option) const;                      // it was given
   std::vector<std::string> all(OptionName option) const;  // every value given, in order
-  std::string text(OptionName option) const;              // the last value given, else the table's default
+  std::string text(OptionName option) const;              // the value given, else the table's default
   int64_t whole(OptionName option) const;
   double real(OptionName option) const;
   // For a default that the command computes; the table has none.
@@ -52,7 +52,7 @@ class Arguments {
  private:
   const Option* find(std::string_view name) const;
   const Option& row(OptionName option) const;
-  const std::string* last(OptionName option) const;
+  const std::string* value(OptionName option) const;  // null: it was not given
 
   const Command* command_;
   std::vector<std::string> plain_;

@@ -7,7 +7,9 @@
 namespace drivetrain::cli::rows {
 
 inline constexpr Option kSet =
-    text("--set", "KEY=VALUE", "change one key of the config, such as optimizer.params.lr=1e-4; may be repeated")
+    text("--set", "KEY=VALUE",
+         "change one key of the config, such as optimizer.params.lr=1e-4; may be repeated, and of two for one key the "
+         "later counts")
         .many();
 inline constexpr Option kDeepSpeed =
     file("--deepspeed", "FILE", "read this DeepSpeed file first; what the config says goes before it")

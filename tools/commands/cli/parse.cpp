@@ -99,6 +99,20 @@ void check_value(const Command& command, const Option& option, const std::string
   }
 }
 
+// Two values of an option that takes one: which of them was meant is not known.
+void refuse_second_values(const Command& command, const std::vector<Option>& options, const ReadWords& read) {
+  for (const Option& option : options) {
+    const Arguments::Given* first = nullptr;
+    for (const Arguments::Given& one : read.given) {
+      if (option.repeats || one.name != option.name) continue;
+      if (first && first->value != one.value)
+        refuse(command, std::string(option.name) + " is given twice, as \"" + shown(first->value) + "\" and \"" +
+                            shown(one.value) + "\", and takes one value: leave out one of them");
+      first = &one;
+    }
+  }
+}
+
 void check_options(const Command& command, const std::vector<Option>& options, const ReadWords& read) {
   const auto given = [&](std::string_view name) {
     return std::any_of(read.given.begin(), read.given.end(), [&](const auto& one) { return one.name == name; });
@@ -191,6 +205,7 @@ Arguments parse(const Words& words) {
   refuse_options_of_others(command, rest);
   ReadWords read = read_words(options_of(command), rest);
   check_read(command, read);
+  refuse_second_values(command, options_of(command), read);
   if (!verb(command).empty()) read.plain.erase(read.plain.begin());
   check_words(command, read.plain);
   check_options(command, options_of(command), read);
