@@ -87,10 +87,10 @@ std::string digest_of_weights(const WeightSource& weights) {
   return formatted("%016llx", static_cast<unsigned long long>(all));
 }
 
-void check_frozen_base(const FrozenBase& stored, const std::string& folder, const std::string& checkpoint) {
+void check_frozen_base(const FrozenBase& stored, const std::string& folder, const std::string& checkpoint,
+                       const std::string& or_else) {
   const std::string refers = concat("the checkpoint ", checkpoint, " refers to the frozen weights of ", stored.folder);
-  const char* const remedy =
-      "\n   put the weights of that run back, or name their folder: --set model.params.from=FOLDER";
+  const std::string remedy = "\n   put the weights of that run back" + or_else;
   if (folder.empty() || !HfFolder::has_weights(folder))
     throw fail(ErrorCode::checkpoint, refers, ", and ",
                folder.empty() ? "the run reads its weights from no folder" : folder + " holds no weights", remedy);

@@ -29,8 +29,8 @@ DRIVETRAIN_INTERNAL FrozenBase frozen_base_of(const Checkpoint& checkpoint);
 DRIVETRAIN_INTERNAL std::string digest_of_weights(const WeightSource& weights);
 
 // That `folder`, a Hugging Face folder, holds what the checkpoint refers to. Error(checkpoint) naming both, also if
-// nothing is there. `checkpoint`: for the message.
+// nothing is there. `checkpoint`: for the message; `or_else`: what its remedy ends in.
 DRIVETRAIN_INTERNAL void check_frozen_base(const FrozenBase& stored, const std::string& folder,
-                                           const std::string& checkpoint);
+                                           const std::string& checkpoint, const std::string& or_else = "");
 
 }  // namespace drivetrain

@@ -1,74 +1,14 @@
 // Runs whose strategies change what the model computes: sampled and evaluated by what the run has left, they have the
 // figures of its own last evaluation.
-#include "evaluation/sets.h"
+#include "evaluation/strategy_runs.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 
-#include <filesystem>
-
 #include <drivetrain/safetensors.h>
-
-#include "generate/eval_set.h"
-#include "generate/inference.h"
 
 namespace drivetrain::test {
 namespace {
-
-constexpr const char* kAtEnd = R"("checkpoint_policy": {"type": "every", "params": {"steps": 0, "at_end": true}})";
-
-constexpr const char* kSmall =
-    R"({"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 257, "max_position_embeddings": 64})";
-
-struct RunsWithStrategies : testing::Test {
-  const TempFolder folder;
-
-  static std::shared_ptr<Log> quiet() { return make_console_log({.level = LogLevel::error}); }
-
-  RunResult run(const std::string& name, const std::string& model, const std::string& strategy,
-                const std::string& policy = kAtEnd) const {
-    return run_with_sets(folder, name,
-                         concat(eval_section(folder, R"("interval": 0)"), R"(, "model": {"type": "gpt", "params": )",
-                                model, "}, ", strategy, ", ", policy));
-  }
-  // A folder of weights for adapters to stand on.
-  std::string base() const { return run_with_sets(folder, "base", "\"seed\": 3").folder + "/final"; }
-  RunResult lora_run(const std::string& options, const std::string& policy = kAtEnd) const {
-    return run("lora", R"({"from": ")" + base() + "\"}",
-               R"("lora": {"rank": 4, "targets": ["c_attn", "c_fc"])" + options + "}", policy);
-  }
-  RunResult biased_run() const {
-    return run("biased", R"({"family": "qwen3_moe", "num_layers": 2, "hidden_size": 48, "num_attention_heads": 4,
-        "kv_channels": 12, "vocab_size": 257, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16, "router_bias_update_rate": 0.2})",
-               R"("router_bias": true)");
-  }
-
-  static double loss_of(const std::string& from, const std::string& sets_of, const char* name) {
-    const EvalSet set = find_eval_set(sets_of, name, built_plugins());
-    Inference model(from, set.seed, built_plugins(), quiet());
-    return model.evaluate(set.name, choose_eval_set(set, built_plugins()), set.seq_length, 4)
-        .figures.find("loss")
-        ->as_double();
-  }
-  static double trained_loss(const RunResult& run, const char* name) {
-    return run.metrics.back().find(concat("eval/", name, "/loss"))->as_double();
-  }
-  static void expect_figures_of_the_run(const RunResult& run) {
-    for (const char* name : {"same", "text"})
-      EXPECT_NEAR(loss_of(run.folder, run.folder, name), trained_loss(run, name), 4e-6) << name;
-  }
-  static std::string said_of(const std::string& from) {
-    testing::internal::CaptureStderr();
-    Inference(from, 1, built_plugins(), make_console_log({.level = LogLevel::warning}));
-    return testing::internal::GetCapturedStderr();
-  }
-  static void remove_checkpoints(const RunResult& run) { std::filesystem::remove_all(run.folder + "/checkpoints"); }
-  static void expect_refused(const std::string& from, const std::vector<std::string>& parts) {
-    const std::string text = error_of([&] { Inference(from, 1, built_plugins(), quiet()); });
-    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
-  }
-};
 
 TEST_F(RunsWithStrategies, an_adapter_alone_is_read_from_the_checkpoint_or_from_the_final_folder) {
   const RunResult run = lora_run("");
@@ -95,6 +35,8 @@ TEST_F(RunsWithStrategies, an_adapter_that_went_on_with_another_is_the_one_of_th
 // The bases have equal shapes, so that nothing but their values tells them apart.
 TEST_F(RunsWithStrategies, an_adapter_is_read_with_its_own_base_alone) {
   const RunResult first = lora_run("", R"("checkpoint_policy": false)");
+  const RunResult kept =
+      run("kept", R"({"from": ")" + folder.path("base/final") + "\"}", R"("lora": {"rank": 4, "targets": ["c_attn"]})");
   const std::string file = first.folder + "/final/adapter_model.safetensors", base = folder.path("base/final");
   std::map<std::string, std::string> said;
   for (const auto& [key, text] : SafetensorsFile::open(file).metadata()) said[key] = text;
@@ -115,7 +57,11 @@ TEST_F(RunsWithStrategies, an_adapter_is_read_with_its_own_base_alone) {
   go_on("same", folder.path("copy"));  // by its values, not by its name
   std::filesystem::copy(other + "/model.safetensors", base + "/model.safetensors",
                         std::filesystem::copy_options::overwrite_existing);
-  expect_refused(first.folder, {"another base", said["base_digest"]});
+  expect_refused(first.folder, {"another base", said["base_digest"], "put the weights of that run back"});
+  expect_refused(kept.folder, {"refers to the frozen weights of " + base, "put the weights of that run back"});
+  for (const RunResult* one : {&first, &kept})  // generate and evaluate have no config that could name another
+    for (const char* option : {"--set", "model.params.from"})
+      EXPECT_FALSE(says(error_of([&] { Inference(one->folder, 1, built_plugins(), quiet()); }), option)) << option;
 }
 
 TEST_F(RunsWithStrategies, merged_weights_get_no_adapter_once_more_and_need_no_base) {
@@ -187,47 +133,6 @@ TEST_F(RunsWithStrategies, averages_of_weights_are_the_final_ones_as_before) {
   const std::string said = said_of(open.folder);
   for (const char* part : {"strategy/ema", "checkpoint of step 5", "no part in these weights", "save_final"})
     EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
-}
-
-// The run went on from final/, whose step has a checkpoint beside the newest.
-TEST_F(RunsWithStrategies, an_adapter_is_that_of_its_final_folder_while_the_run_goes_on) {
-  const RunResult first = run("first", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]})");
-  const std::string adapter = first.folder + "/final";
-  expect_figures_of_the_run(first);
-  const RunResult longer = run("longer", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]}, "save_final": false)",
-                               concat(kAtEnd, R"(, "train_steps": 7)"));
-  std::filesystem::copy(first.folder + "/checkpoints", longer.folder + "/checkpoints",
-                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
-  std::filesystem::copy(adapter, longer.folder + "/final", std::filesystem::copy_options::recursive);
-  EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(first, "text"), 4e-6);
-  EXPECT_NE(said_of(longer.folder).find("newest checkpoint is of step 7"), std::string::npos);
-}
-
-TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_so) {
-  const RunResult run = run_with_sets(folder, "run", kAtEnd);
-  EXPECT_EQ(said_of(run.folder), "");
-  const RunResult longer =
-      run_with_sets(folder, "longer", concat(kAtEnd, R"(, "train_steps": 7, "save_final": false)"));
-  std::filesystem::copy(run.folder + "/final", longer.folder + "/final", std::filesystem::copy_options::recursive);
-  const std::string said = said_of(longer.folder);
-  for (const char* part : {"final weights, of step 5", "newest checkpoint is of step 7", "checkpoint convert"})
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
-  for (const bool whole_manifest : {true, false}) {  // what became of a checkpoint is nothing to weights that are whole
-    for (const auto& file : std::filesystem::recursive_directory_iterator(longer.folder + "/checkpoints"))
-      if (file.is_regular_file() && (!whole_manifest || file.path().filename() != "manifest.json"))
-        std::filesystem::resize_file(file, 1);
-    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5") != std::string::npos, whole_manifest);
-  }
-}
-
-TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
-  const std::string elsewhere = R"("checkpoint_store": {"type": "sharded", "params": {"folder": "../elsewhere"}})";
-  const RunResult run = run_with_sets(
-      folder, "run",
-      concat(eval_section(folder, R"("interval": 0)"), ", ", kAtEnd, ", ", elsewhere, R"(, "save_final": false)"));
-  expect_figures_of_the_run(run);
-  std::filesystem::remove_all(folder.path("elsewhere"));
-  expect_refused(run.folder, {run.folder, "holds no model", "no final weights", "no known checkpoint is there"});
 }
 
 }  // namespace

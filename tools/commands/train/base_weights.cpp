@@ -20,7 +20,7 @@ std::map<std::string, std::string> said_in(const HfFolder& added) {
   return said;
 }
 
-void check_base(Run& run, const std::string& owner, const HfFolder& added) {
+void check_base(Run& run, const std::string& owner, const HfFolder& added, const char* remedy) {
   std::map<std::string, std::string> said = said_in(added);
   if (said[kDigest].empty())
     return run.log->info(concat(owner, ": ", added.path(),
@@ -32,9 +32,8 @@ void check_base(Run& run, const std::string& owner, const HfFolder& added) {
   if (run.frozen_base.digest == said[kDigest]) return;
   throw fail(ErrorCode::config, owner, ": ", added.path(), " was trained with the weights of ", said[kFolder],
              " (digest ", said[kDigest], "), and the model's are from ", run.weights_from, " (digest ",
-             run.frozen_base.digest,
-             "): it is an adapter of another base; names and types of tensors count, too\n   give the base that it was "
-             "trained with (model.params.from), or leave the adapter out to begin a new one");
+             run.frozen_base.digest, "): it is an adapter of another base; names and types of tensors count, too\n   ",
+             remedy);
 }
 
 }  // namespace
@@ -61,7 +60,12 @@ void check_bases(Run& run, const std::string& place) {
   for (const auto& [owner, folder] : strategy_folders(run)) {
     const std::string written = folder.name.empty() ? place : place + "/" + folder.name;
     const std::string from = place.empty() ? folder.from : folder.written ? written : "";
-    if (!from.empty()) check_base(run, owner, HfFolder(from, folder.weights_file));
+    if (from.empty()) continue;
+    check_base(run, owner, HfFolder(from, folder.weights_file),
+               place.empty()
+                   ? "give the base that it was trained with (model.params.from), or leave the adapter out to "
+                     "begin a new one"
+                   : "put the weights of that run back");
   }
 }
 

@@ -181,7 +181,8 @@ std::string listed(const std::vector<std::string>& names) {
 void take_frozen_base(Run& run, const Checkpoint& checkpoint, const std::string& tag) {
   run.frozen_base = frozen_base_of(checkpoint);
   if (run.frozen_base.params.empty()) return;
-  if (run.services->rank == 0) check_frozen_base(run.frozen_base, run.weights_from, tag);
+  if (run.services->rank == 0)
+    check_frozen_base(run.frozen_base, run.weights_from, tag, ", or name their folder: --set model.params.from=FOLDER");
   run.frozen_base.folder = run.weights_from;
   for (const std::string& name : run.frozen_base.params)
     if (!run.read_from_there.count(name))

@@ -1,0 +1,49 @@
+// Which weights of a run folder `generate` and `evaluate` take where there are several, and what they say of it.
+#include "evaluation/strategy_runs.h"
+
+namespace drivetrain::test {
+namespace {
+
+// The run went on from final/, whose step has a checkpoint beside the newest.
+TEST_F(RunsWithStrategies, an_adapter_is_that_of_its_final_folder_while_the_run_goes_on) {
+  const RunResult first = run("first", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]})");
+  const std::string adapter = first.folder + "/final";
+  expect_figures_of_the_run(first);
+  const RunResult longer = run("longer", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]}, "save_final": false)",
+                               concat(kAtEnd, R"(, "train_steps": 7)"));
+  std::filesystem::copy(first.folder + "/checkpoints", longer.folder + "/checkpoints",
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
+  std::filesystem::copy(adapter, longer.folder + "/final", std::filesystem::copy_options::recursive);
+  EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(first, "text"), 4e-6);
+  EXPECT_NE(said_of(longer.folder).find("newest checkpoint is of step 7"), std::string::npos);
+}
+
+TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_so) {
+  const RunResult run = run_with_sets(folder, "run", kAtEnd);
+  EXPECT_EQ(said_of(run.folder), "");
+  const RunResult longer =
+      run_with_sets(folder, "longer", concat(kAtEnd, R"(, "train_steps": 7, "save_final": false)"));
+  std::filesystem::copy(run.folder + "/final", longer.folder + "/final", std::filesystem::copy_options::recursive);
+  const std::string said = said_of(longer.folder);
+  for (const char* part : {"final weights, of step 5", "newest checkpoint is of step 7", "checkpoint convert"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\nin: " << said;
+  for (const bool whole_manifest : {true, false}) {  // what became of a checkpoint is nothing to weights that are whole
+    for (const auto& file : std::filesystem::recursive_directory_iterator(longer.folder + "/checkpoints"))
+      if (file.is_regular_file() && (!whole_manifest || file.path().filename() != "manifest.json"))
+        std::filesystem::resize_file(file, 1);
+    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5") != std::string::npos, whole_manifest);
+  }
+}
+
+TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
+  const std::string elsewhere = R"("checkpoint_store": {"type": "sharded", "params": {"folder": "../elsewhere"}})";
+  const RunResult run = run_with_sets(
+      folder, "run",
+      concat(eval_section(folder, R"("interval": 0)"), ", ", kAtEnd, ", ", elsewhere, R"(, "save_final": false)"));
+  expect_figures_of_the_run(run);
+  std::filesystem::remove_all(folder.path("elsewhere"));
+  expect_refused(run.folder, {run.folder, "holds no model", "no final weights", "no known checkpoint is there"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
