@@ -35,6 +35,17 @@ TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_
   }
 }
 
+TEST_F(RunsWithStrategies, final_weights_that_do_not_say_their_step_are_said_to_be_taken_beside_checkpoints) {
+  const RunResult run = run_with_sets(folder, "run", kAtEnd);
+  forget_step(run.folder + "/final/model.safetensors");
+  const std::string said = said_of(run.folder);
+  for (const char* part : {"these are its final weights, which do not say their step", "newest checkpoint is of step 5",
+                           "checkpoint convert"})
+    EXPECT_TRUE(says(said, part)) << part << "\nin: " << said;
+  remove_checkpoints(run);
+  EXPECT_EQ(said_of(run.folder), "") << "there is nothing else that could be meant";
+}
+
 TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {
   const std::string elsewhere = R"("checkpoint_store": {"type": "sharded", "params": {"folder": "../elsewhere"}})";
   const RunResult run = run_with_sets(

@@ -216,8 +216,9 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
   const int64_t final = final_step(folder);
   const std::string name = one_line(folder);
   const int64_t newest = newest_step(run, folder);
-  if (final >= 0 && newest > final)
-    run.log->warning(concat(name, ": these are its final weights, of step ", final,
+  if ((final >= 0 || used.is_export) && newest > final)
+    run.log->warning(concat(name, ": these are its final weights, ",
+                            final < 0 ? "which do not say their step" : concat("of step ", final),
                             ", and its newest checkpoint is of step ", newest,
                             "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
   if (used.is_export || used.weights.empty()) return;
@@ -226,7 +227,11 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
     throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ", found.instead,
                "\n   give a run folder of a finished run or a Hugging Face folder");
   const int64_t saved = step_of(*found.state);
-  if (final < 0) run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
+  std::error_code unknown;
+  if (final < 0 && fs::exists(fs::path(folder) / "final", unknown))
+    run.log->warning(concat(name, ": its final/ does not say its step; these are of the checkpoint of step ", saved));
+  else if (final < 0)
+    run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
   std::set<std::string> left = strategies_with_state(*found.state);
   for (const Value& entry : acting.items()) left.erase(id_of(entry));
   for (const std::string& id : left)
