@@ -1,6 +1,8 @@
 // Which weights of a run folder `generate` and `evaluate` take where there are several, and what they say of it.
 #include "evaluation/strategy_runs.h"
 
+#include "generate/model_source.h"
+
 namespace drivetrain::test {
 namespace {
 
@@ -44,6 +46,41 @@ TEST_F(RunsWithStrategies, final_weights_that_do_not_say_their_step_are_said_to_
     EXPECT_TRUE(says(said, part)) << part << "\nin: " << said;
   remove_checkpoints(run);
   EXPECT_EQ(said_of(run.folder), "") << "there is nothing else that could be meant";
+}
+
+// What it says of the run is missed, and the weights are whole.
+TEST_F(RunsWithStrategies, a_damaged_resolved_json_leaves_the_final_weights_and_is_named) {
+  const RunResult run = run_with_sets(folder, "run", eval_section(folder, R"("interval": 0)"));
+  const std::string file = run.folder + "/resolved.json", final = run.folder + "/final";
+  const double loss = loss_of(run.folder, run.folder, "text");
+  const EvalSet text = find_eval_set(run.folder, "text", built_plugins());
+  const auto taken = [&](std::string& said) {
+    testing::internal::CaptureStderr();
+    const auto log = make_console_log({.level = LogLevel::warning});
+    const std::string place = readable_folder(run.folder, *log);
+    said = testing::internal::GetCapturedStderr();
+    return place;
+  };
+  std::string said;
+  EXPECT_EQ(taken(said), run.folder);
+  EXPECT_EQ(said, "");
+  for (const char* content : {"", "{\"model\": {\"type\"", "[]"}) {
+    std::ofstream(file) << content;
+    ASSERT_EQ(taken(said), final) << content;
+    for (const std::string& part : {file + " is damaged (", final + " is taken alone",
+                                    "write it anew: drivetrain config resolve CONFIG > " + file})
+      EXPECT_TRUE(says(said, part)) << part << "\nin: " << said;
+    Inference model(taken(said), text.seed, built_plugins(), quiet());
+    EXPECT_EQ(model.evaluate("text", choose_eval_set(text, built_plugins()), text.seq_length, 4)
+                  .figures.find("loss")
+                  ->as_double(),
+              loss);
+  }
+  std::filesystem::remove_all(final);
+  const std::string refused = error_of([&] { readable_folder(run.folder, *quiet()); });
+  for (const std::string& part :
+       {file + " is damaged (", final + " holds no whole model", std::string("config resolve")})
+    EXPECT_TRUE(says(refused, part)) << part << "\nin: " << refused;
 }
 
 TEST_F(RunsWithStrategies, checkpoints_are_found_where_the_run_has_put_them) {

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "generate/eval_set.h"
 #include "generate/inference.h"
+#include "generate/model_source.h"
 #include "memory/cpu_allocator.h"
 #include "report/text_table.h"
 #include "shared/commands.h"
@@ -92,12 +93,12 @@ std::string output_of(const cli::Arguments& arguments) {
 }  // namespace
 
 int evaluate_command(const cli::Arguments& arguments) {
-  const std::string& folder = arguments.plain()[0];
   install_cpu_allocator();
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   LogSettings settings = console_settings(0);
   if (arguments.has("--json")) settings.level = std::max(settings.level, LogLevel::warning);
   const std::shared_ptr<Log> log = make_console_log(settings);
+  const std::string folder = readable_folder(arguments.plain()[0], *log);
 
   EvalSet set = find_eval_set(folder, arguments.plain()[1], registry);
   if (arguments.has("--limit")) set.set_option("limit", arguments.whole("--limit"));

@@ -9,6 +9,7 @@
 #include "device/open_device.h"
 #include "generate/conversation.h"
 #include "generate/decoder.h"
+#include "generate/model_source.h"
 #include "generate/sampling.h"
 #include "generate/text_tokens.h"
 #include "memory/cpu_allocator.h"
@@ -136,7 +137,6 @@ void open(const std::string& device) {
 }  // namespace
 
 int generate_command(const cli::Arguments& arguments) {
-  const std::string& folder = arguments.plain().front();
   const std::vector<Prompt> prompts = prompts_of(arguments);
   const InferenceSettings on{arguments.text("--device"), arguments.text("--dtype"), arguments.text("--attention", "")};
   if (!arguments.has("--plan")) open(on.device);
@@ -144,6 +144,7 @@ int generate_command(const cli::Arguments& arguments) {
   LogSettings settings = console_settings(0);
   settings.out = settings.err;  // stdout is for texts
   const auto log = make_console_log(settings);
+  const std::string folder = readable_folder(arguments.plain().front(), *log);
   PreparedInference prepared = prepare_inference(folder, arguments.whole("--seed"), registry, log, on);
   const std::shared_ptr<Model> shape = prepared.run->plugins.model;
   const auto store = make_local_store();

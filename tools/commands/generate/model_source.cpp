@@ -69,7 +69,30 @@ Value section_of(const std::string& type, Value params) {
   return Value::Object{{"type", type}, {"params", std::move(params)}};
 }
 
+// What is wrong with resolved.json; empty: nothing, or there is none.
+std::string damage_of_config(const std::string& folder) {
+  try {
+    const Value config = run_config(folder);
+    return config.is_null() || config.is_object() ? "" : concat("wanted an object, found ", config.type_name());
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 }  // namespace
+
+std::string readable_folder(const std::string& folder, Log& log) {
+  const std::string damage = damage_of_config(folder);
+  if (damage.empty()) return folder;
+  const std::string file = (fs::path(folder) / "resolved.json").string(), weights = weights_folder(folder);
+  const std::string remedy = concat("\n   write it anew: drivetrain config resolve CONFIG > ", file);
+  if (weights.empty())
+    throw fail(ErrorCode::config, file, " is damaged (", damage, "), and ", folder, "/final holds no whole model",
+               remedy);
+  log.warning(concat(file, " is damaged (", damage, "): ", weights, " is taken alone, without what the run says of ",
+                     "strategies, attention and tokenizer", remedy));
+  return weights;
+}
 
 ModelSource model_source(const std::string& folder, const Registry& registry) {
   const std::string weights = weights_folder(folder);

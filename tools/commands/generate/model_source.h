@@ -16,6 +16,10 @@ struct ModelSource {
   std::string strategies{};  // the folder that holds what strategies wrote; empty: none is read
 };
 
+// The folder to read in place of `folder`: that one, or its final weights where the run's resolved.json is damaged,
+// which the log says. Error(config): it has no whole final weights either.
+DRIVETRAIN_INTERNAL std::string readable_folder(const std::string& folder, Log& log);
+
 // `folder`: a run folder, of which resolved.json says which plugin made the model (its weights are in final/, or, where
 // there is none yet, in the newest checkpoint, or, where strategies wrote their part alone, those that the section
 // names), or a Hugging Face folder. Of the latter the default plugin reads config.json, unless its model_type is the
