@@ -157,10 +157,12 @@ FolderReaders::DefaultStore FolderReaders::store_of_run(const std::string& outpu
 }
 
 std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir) const {
+  std::shared_ptr<CheckpointStore>& known = stores_[(fs::absolute(output_dir) / "").lexically_normal().string()];
+  if (known) return known;
   const DefaultStore made = store_of_run(output_dir);
   if (!made.store) throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
   plugin_call({made.id, "open_place"}, [&] { made.store->open_place(output_dir, false); });
-  return made.store;
+  return known = made.store;
 }
 
 OpenedFolder FolderReaders::open(const std::string& folder, const std::string& tag) const {

@@ -2,6 +2,7 @@
 // checkpoints, and what the installed formats recognise. Main thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -46,6 +47,7 @@ class DRIVETRAIN_INTERNAL FolderReaders {
 
   const Registry& registry_;
   const Services& services_;
+  mutable std::map<std::string, std::shared_ptr<CheckpointStore>> stores_;  // which warn of what they find once
 };
 
 // A checkpoint's "model/" tensors as weights.

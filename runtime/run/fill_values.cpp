@@ -59,7 +59,7 @@ class ValueFill {
 
   void from_model_folder(const std::string& folder) {
     if (HfFolder::has_weights(folder)) return from_hf(folder);
-    const OpenedFolder opened = run_.folders->open(folder);
+    const OpenedFolder opened = run_.folders->open(folder, run_.values_tag);
     run_.log->info(concat("weights from ", folder, ": ", opened.description));
     const auto weights = weights_of(opened.state, folder);
     if (opened.naming == kNativeNaming) return from_native(*opened.state, *weights, folder);

@@ -17,6 +17,7 @@ struct DRIVETRAIN_INTERNAL Run : PreparedRun {
 
   std::vector<Trainables> chunks;  // what this rank updates; empty until build_run
   std::string values_from;         // read instead of Model::weights_folder(); empty: that one
+  std::string values_tag;          // of a checkpoint in `values_from`; empty: the newest
   std::string strategies_from;     // holds what strategies wrote, read instead of WeightFolder::from; empty: that
   std::string weights_from;        // the Hugging Face folder that initial weights came from; empty: none
   std::set<std::string> read_from_there;  // the parameters that it held

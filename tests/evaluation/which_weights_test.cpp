@@ -6,18 +6,29 @@
 namespace drivetrain::test {
 namespace {
 
-// The run went on from final/, whose step has a checkpoint beside the newest.
+// The run went on from final/, whose step has a checkpoint beside the newest, wherever the run keeps them.
 TEST_F(RunsWithStrategies, an_adapter_is_that_of_its_final_folder_while_the_run_goes_on) {
   const RunResult first = run("first", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]})");
   const std::string adapter = first.folder + "/final";
   expect_figures_of_the_run(first);
-  const RunResult longer = run("longer", kSmall, R"("lora": {"rank": 4, "targets": ["c_attn"]}, "save_final": false)",
-                               concat(kAtEnd, R"(, "train_steps": 7)"));
-  std::filesystem::copy(first.folder + "/checkpoints", longer.folder + "/checkpoints",
-                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
-  std::filesystem::copy(adapter, longer.folder + "/final", std::filesystem::copy_options::recursive);
-  EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(first, "text"), 4e-6);
-  EXPECT_NE(said_of(longer.folder).find("newest checkpoint is of step 7"), std::string::npos);
+  const std::string elsewhere = R"(, "checkpoint_store": {"type": "sharded", "params": {"folder": "../elsewhere"}})";
+  const std::pair<std::string, std::string> places[] = {{"", folder.path("longer0/checkpoints")},
+                                                        {elsewhere, folder.path("elsewhere")}};
+  for (const auto& [store, checkpoints] : places) {
+    SCOPED_TRACE(checkpoints);
+    const RunResult longer = run(store.empty() ? "longer0" : "longer1", kSmall,
+                                 R"("lora": {"rank": 4, "targets": ["c_attn"]}, "save_final": false)" + store,
+                                 concat(kAtEnd, R"(, "train_steps": 7)"));
+    std::filesystem::copy(first.folder + "/checkpoints", checkpoints,
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
+    std::filesystem::copy(adapter, longer.folder + "/final", std::filesystem::copy_options::recursive);
+    EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(first, "text"), 4e-6);
+    EXPECT_TRUE(says(said_of(longer.folder), "newest checkpoint is of step 7"));
+    forget_step(longer.folder + "/final/adapter_model.safetensors");
+    EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(longer, "text"), 4e-6);
+    const std::string said = said_of(longer.folder);
+    EXPECT_TRUE(says(said, "its final/ does not say its step; these are of the checkpoint of step 7")) << said;
+  }
 }
 
 TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_so) {
@@ -33,7 +44,7 @@ TEST_F(RunsWithStrategies, final_weights_that_are_older_than_the_checkpoint_say_
     for (const auto& file : std::filesystem::recursive_directory_iterator(longer.folder + "/checkpoints"))
       if (file.is_regular_file() && (!whole_manifest || file.path().filename() != "manifest.json"))
         std::filesystem::resize_file(file, 1);
-    EXPECT_EQ(said_of(longer.folder).find("final weights, of step 5") != std::string::npos, whole_manifest);
+    EXPECT_EQ(says(said_of(longer.folder), "final weights, of step 5"), whole_manifest);
   }
 }
 
@@ -46,6 +57,25 @@ TEST_F(RunsWithStrategies, final_weights_that_do_not_say_their_step_are_said_to_
     EXPECT_TRUE(says(said, part)) << part << "\nin: " << said;
   remove_checkpoints(run);
   EXPECT_EQ(said_of(run.folder), "") << "there is nothing else that could be meant";
+}
+
+TEST_F(RunsWithStrategies, a_checkpoint_that_cannot_be_read_is_warned_of_once) {
+  const auto warnings = [&](const std::string& from) {
+    const std::string said = said_of(from);
+    const std::string warning = "the checkpoint step-00000007 cannot be used";
+    size_t count = 0;
+    for (size_t at = said.find(warning); at != std::string::npos; at = said.find(warning, at + 1)) ++count;
+    return concat(count, "\n", said);
+  };
+  for (const char* final : {"", R"(, "save_final": false)"}) {
+    const RunResult run = run_with_sets(
+        folder, *final ? "open" : "whole",
+        concat(R"("checkpoint_policy": {"type": "every", "params": {"steps": 3, "at_end": true}}, "train_steps": 7)",
+               final));
+    std::filesystem::resize_file(run.folder + "/checkpoints/step-00000007/manifest.json", 1);
+    const std::string found = warnings(run.folder);
+    EXPECT_EQ(found.substr(0, found.find('\n')), "1") << found;
+  }
 }
 
 // What it says of the run is missed, and the weights are whole.

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "generate/model_source.h"
 #include "generate/run_strategies.h"
 #include "generate/text_tokens.h"
 #include "log/log_console.h"
@@ -38,11 +37,12 @@ Value attention_section(const std::string& folder, const InferenceSettings& on) 
 
 std::unique_ptr<Run> built(PreparedInference prepared) {
   auto run = std::make_unique<Run>(std::move(*prepared.run));
-  run->values_from = prepared.weights;
-  run->strategies_from = prepared.strategies;
+  const ModelSource& source = prepared.source;
+  run->values_from = source.weights, run->values_tag = source.tag;
+  run->strategies_from = source.strategies;
   build_run(*run);
   if (prepared.is_alone) warn_of_left_state(run->weights_from, *run->log);
-  if (!prepared.strategies.empty()) check_bases(*run, prepared.strategies);
+  if (!source.strategies.empty()) check_bases(*run, source.strategies);
   load_strategy_state(*run, prepared.folder);
   return run;
 }
@@ -83,9 +83,13 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
   const Wanted wanted{folder, seed, registry, on};
   const std::shared_ptr<Log> quiet = make_console_log({.level = LogLevel::error});
   ModelSource source = model_source(folder, registry);
-  const auto acting = [&](const Value& recorded) {
+  const Value recorded = recorded_strategies(folder);
+  Value strategies = recorded;
+  if (!recorded.is_null()) {
+    std::unique_ptr<PreparedRun> planned;
     try {
-      return acting_strategies(recorded, *wanted.plan(source.section, recorded, quiet), registry, source);
+      planned = wanted.plan(source.section, recorded, quiet);
+      strategies = acting_strategies(recorded, *planned, registry, source);
     } catch (const Error& e) {
       const std::string chosen = chosen_strategies(recorded, registry);
       if (chosen.empty()) throw;
@@ -93,14 +97,12 @@ PreparedInference prepare_inference(const std::string& folder, int64_t seed, con
                  e.code() == ErrorCode::plugin ? ": --plugin-path FOLDER for those of your own; " : "; ", "give ",
                  (std::filesystem::path(folder) / "final").string(), " for the weights alone");
     }
-  };
-  Value strategies = recorded_strategies(folder);
-  if (!strategies.is_null()) {
-    strategies = acting(strategies);
-    source = source_with_strategies(source, folder, *wanted.plan(source.section, strategies, quiet));
+    if (strategies != recorded && !planned->added_params.empty())
+      planned = wanted.plan(source.section, strategies, quiet);
+    source = source_with_strategies(source, folder, *planned);
   }
-  PreparedInference prepared{wanted.plan(source.section, strategies, std::move(log)), source.weights, source.strategies,
-                             folder, strategies.is_null()};
+  PreparedInference prepared{wanted.plan(source.section, strategies, std::move(log)), source, folder,
+                             recorded.is_null()};
   say_which_weights(source, folder, strategies, *prepared.run);
   for (const ParamPtr& param : prepared.run->model_params) param->trainable = false;  // no masters, no gradients
   return prepared;

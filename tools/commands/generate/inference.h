@@ -9,6 +9,7 @@
 
 #include "generate/generation_cache.h"
 #include "generate/generation_memory.h"
+#include "generate/model_source.h"
 #include "internal.h"
 #include "plan/choose_plugins.h"
 #include "plugin/registry.h"
@@ -25,10 +26,9 @@ struct InferenceSettings {
 // A model of a folder as it will be loaded: nothing of its weights is read.
 struct PreparedInference {
   std::unique_ptr<PreparedRun> run;
-  std::string weights;     // read by the plugin's own rules; empty: the model knows its folder
-  std::string strategies;  // the folder that holds what strategies wrote; empty: none is read
-  std::string folder;      // the one that was given
-  bool is_alone = false;   // no run is known whose strategies could take part
+  ModelSource source;
+  std::string folder;     // the one that was given
+  bool is_alone = false;  // no run is known whose strategies could take part
 };
 // `folder`: a run folder or a Hugging Face folder. Of a run the strategies that change what the model computes take
 // part (run_strategies.h). Error(config) if it holds no model.

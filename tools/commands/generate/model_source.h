@@ -14,6 +14,7 @@ struct ModelSource {
   Value recorded{};          // the section of the run that made the model; null: it is unknown
   bool is_export = false;    // of a run, by its final weights
   std::string strategies{};  // the folder that holds what strategies wrote; empty: none is read
+  std::string tag{};         // of the checkpoint in `weights` that is meant; empty: the newest
 };
 
 // The folder to read in place of `folder`: that one, or its final weights where the run's resolved.json is damaged,

@@ -79,12 +79,13 @@ int64_t step_of(const Checkpoint& state) {
 struct FoundCheckpoint {
   std::shared_ptr<const Checkpoint> state;  // null: there is none that is wanted
   std::string instead;                      // why, or what there is
+  std::string tag{};                        // empty: it is the newest
 };
 
 FoundCheckpoint own_checkpoint(const PreparedRun& run, const std::string& folder, const std::string& tag) {
   try {
     const OpenedFolder opened = run.folders->open(folder, tag);
-    if (opened.naming == kNativeNaming) return {opened.state, ""};
+    if (opened.naming == kNativeNaming) return {opened.state, "", tag};
     return {nullptr, "the run has no checkpoint"};
   } catch (const Error& e) {
     if (e.code() != ErrorCode::config) throw;
@@ -102,12 +103,11 @@ int64_t newest_step(const PreparedRun& run, const std::string& folder) {
   }
 }
 
-// The newest checkpoint, if the final weights, where there are some, are of its step. `any`: an older one of their
-// step will do, too.
-FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder, bool any = false) {
+// The one of the step of the final weights, from which the run may have gone on, or the newest, where there are none.
+FoundCheckpoint checkpoint_of(const PreparedRun& run, const std::string& folder) {
   const int64_t wanted = final_step(folder);
-  if (any && wanted >= 0)
-    if (FoundCheckpoint older = own_checkpoint(run, folder, tag_of_step(wanted)); older.state) return older;
+  if (wanted >= 0)
+    if (FoundCheckpoint same = own_checkpoint(run, folder, tag_of_step(wanted)); same.state) return same;
   FoundCheckpoint newest = own_checkpoint(run, folder, "");
   const int64_t found = newest.state ? step_of(*newest.state) : wanted;
   if (wanted >= 0 && wanted != found)
@@ -161,12 +161,7 @@ Value acting_strategies(const Value& recorded, const PreparedRun& run, const Reg
 ModelSource source_with_strategies(const ModelSource& source, const std::string& folder, const PreparedRun& run) {
   if (run.added_params.empty()) return source;
   const FoundCheckpoint found = checkpoint_of(run, folder);
-  if (found.state) return {source.recorded, fs::absolute(folder).string(), source.recorded};
-  std::error_code unknown;
-  const fs::path of_final =
-      fs::absolute(folder) / "checkpoints" / tag_of_step(std::max<int64_t>(final_step(folder), 0));
-  if (final_step(folder) >= 0 && fs::is_directory(of_final, unknown))  // the run went on from there
-    return {source.recorded, of_final.string(), source.recorded};
+  if (found.state) return {source.recorded, fs::absolute(folder).string(), source.recorded, false, "", found.tag};
   const std::string added =
       concat(one_line(folder), ": the model of this run has ", run.added_params.size(), " parameters (",
              some_names({run.added_params.begin(), run.added_params.end()}), ") that its strategies added");
@@ -191,7 +186,7 @@ void load_strategy_state(Run& run, const std::string& folder) {
   std::vector<std::string> names;
   const std::vector<const NamedStrategy*> keeping = keeping_state(run, names);
   if (keeping.empty()) return;
-  const FoundCheckpoint found = checkpoint_of(run, folder, true);
+  const FoundCheckpoint found = checkpoint_of(run, folder);
   if (!found.state)
     throw fail(ErrorCode::config, one_line(folder), ": what the model of this run computes depends on the state of ",
                keeping.front()->id, " (", some_names(names), "), which only checkpoints hold; ", found.instead,
@@ -222,7 +217,7 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
                             ", and its newest checkpoint is of step ", newest,
                             "\n   for that one's: drivetrain checkpoint convert ", name, " FOLDER --to hf"));
   if (used.is_export || used.weights.empty()) return;
-  const FoundCheckpoint found = own_checkpoint(run, folder, "");
+  const FoundCheckpoint found = own_checkpoint(run, folder, used.tag);
   if (!found.state)
     throw fail(ErrorCode::config, name, " holds no model: there are no final weights, and ", found.instead,
                "\n   give a run folder of a finished run or a Hugging Face folder");
