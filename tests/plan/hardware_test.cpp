@@ -105,6 +105,29 @@ TEST_F(HardwareFile, what_is_out_of_range_unknown_or_of_another_type_is_refused)
   expect_says(refusal(written(Value::array())), {"an object"});
 }
 
+TEST_F(HardwareFile, a_share_or_rate_that_is_next_to_nothing_is_refused_where_0_says_that_there_is_none) {
+  const char* const figures[][2] = {{"products", "experts_share"},
+                                    {"memory", "arithmetic_share"},
+                                    {"memory", "norm_share"},
+                                    {"host_memory", "share"},
+                                    {"host_memory", "gb_per_s"}};
+  for (const auto& [group, key] : figures) {
+    SCOPED_TRACE(key);
+    Value value = whole();
+    for (const double small : {1e-300, 1e-4}) {
+      member(value, group)->set(key, small);
+      const std::string text = refusal(written(value)), full = concat(group, ".", key, " is ", Value(small).to_json());
+      expect_says(text, {full.c_str(), "machine.json:", "0 or at least 0.001", "bench hardware"});
+    }
+    for (const double fine : {0.0, 1e-3}) {
+      member(value, group)->set(key, fine);
+      EXPECT_EQ(refusal(written(value)), "accepted") << fine;
+    }
+    member(value, group)->set(key, -1e-300);
+    expect_says(refusal(written(value)), {key, "machine.json:"});
+  }
+}
+
 TEST(ProductFit, finds_the_numbers_that_rates_were_made_with) {
   std::vector<MeasuredProduct> products;
   for (const double rows : {64.0, 256.0, 1024.0})

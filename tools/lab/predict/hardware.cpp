@@ -15,18 +15,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kMostShare = 1.0, kMostRate = 1e9;
-constexpr double kLeastRate = 1e-3;
+constexpr double kLeastShare = 1e-3, kLeastRate = 1e-3;
 
 OptionTable product_table() {
   return table<ProductRates>()
       .field("share", &ProductRates::share, "share of the peak that large products reach")
       .required()
-      .range(0.001, kMostShare)
+      .range(kLeastShare, kMostShare)
       .field("half_rows", &ProductRates::half_rows, "rows at which a product has half of that rate")
       .at_least(0)
       .field("half_width", &ProductRates::half_width, "columns, in or out, at which a product has half of that rate")
       .at_least(0)
-      .field("experts_share", &ProductRates::experts_share, "share of that rate in products of experts; 0: all of it")
+      .field("experts_share", &ProductRates::experts_share,
+             "share of that rate in products of experts, 0.001 at least; 0: all of it")
       .range(0, kMostShare);
 }
 
@@ -34,7 +35,7 @@ OptionTable attention_table() {
   return table<AttentionRates>()
       .field("share", &AttentionRates::share, "share of the peak that scores and weighted sums reach")
       .required()
-      .range(0.001, kMostShare)
+      .range(kLeastShare, kMostShare)
       .field("half_seq", &AttentionRates::half_seq, "positions at which attention has half of that rate")
       .at_least(0);
 }
@@ -46,7 +47,7 @@ OptionTable memory_table() {
       .range(kLeastRate, kMostRate)
       .field("share", &MemoryRates::share, "share of it that simple passes reach")
       .required()
-      .range(0.001, kMostShare)
+      .range(kLeastShare, kMostShare)
       .field("arithmetic_share", &MemoryRates::arithmetic_share,
              "share in passes with arithmetic, such as norms and activation functions; 0: as share")
       .range(0, kMostShare)
@@ -72,7 +73,7 @@ OptionTable link_table() {
       .range(kLeastRate, kMostRate)
       .field("share", &LinkRates::share, "share of it that large messages reach")
       .required()
-      .range(0.001, kMostShare)
+      .range(kLeastShare, kMostShare)
       .field("latency_us", &LinkRates::latency_us, "time of a short message from one rank to the next, microseconds")
       .required()
       .range(0, 1e6)
@@ -131,6 +132,27 @@ void check_peaks(const Hardware& hardware) {
     if (!m.value.is_number() || !(m.value.as_double() > 0))
       throw fail(ErrorCode::config, m.value.where.text(), ": peak_tflops.", shown(m.key),
                  " is a number above 0, found ", m.value.to_json());
+}
+
+// Where 0 says that a figure is not given, what lies between it and the least of its kind is a slip: a plan by it would
+// count in years.
+void check_small_figures(const Value& file) {
+  struct Figure {
+    const char *group, *key;
+    double least;
+  };
+  constexpr Figure kFigures[] = {{"products", "experts_share", kLeastShare},
+                                 {"memory", "arithmetic_share", kLeastShare},
+                                 {"memory", "norm_share", kLeastShare},
+                                 {"host_memory", "share", kLeastShare},
+                                 {"host_memory", "gb_per_s", kLeastRate}};
+  for (const auto& [group, key, least] : kFigures) {
+    const Value* const rates = file.find(group);
+    const Value* const given = rates ? rates->find(key) : nullptr;
+    if (given && given->is_number() && given->as_double() > 0 && given->as_double() < least)
+      throw fail(ErrorCode::config, given->where.text(), "  ", group, ".", key, " is ", given->to_json(),
+                 ", but it is 0 or at least ", least, kRemedy);
+  }
 }
 
 }  // namespace
@@ -197,6 +219,7 @@ Hardware read_hardware(const std::string& file, const std::string& folder) {
   Problems problems;
   const auto parsed = hardware_table().parse(value, "hardware file " + path, "", problems);
   if (!problems.empty()) throw fail(problems.list().front().code, problems.text(), kRemedy);
+  check_small_figures(value);
   Hardware hardware = *static_cast<const Hardware*>(parsed.get());
   hardware.path = path;
   check_peaks(hardware);
