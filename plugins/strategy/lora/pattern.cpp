@@ -1,6 +1,7 @@
 #include "pattern.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <regex>
 #include <utility>
 
@@ -9,12 +10,53 @@
 namespace drivetrain::lora {
 namespace {
 
+// A match goes through the path once, with all states of the expression side by side (__polynomial, of libstdc++, which
+// LibTorch brings): tries one after the other take centuries for "(a+)+$". It knows no references back to groups.
 std::regex expression(const std::string& text) {
   try {
-    return std::regex(text, std::regex::ECMAScript);
+    return std::regex(text, std::regex::ECMAScript | std::regex::nosubs | std::regex_constants::__polynomial);
   } catch (const std::regex_error& e) {
     throw fail(ErrorCode::config, "\"", text, "\" is no regular expression: ", e.what());
   }
+}
+
+constexpr size_t kMostCharacters = 2'000;
+constexpr double kMostStates = 10'000;
+
+// The largest number behind a '{'.
+double most_times(const char* text) {
+  double most = 1;
+  for (char* end = nullptr; *text && *text != '}'; text = end == text ? text + 1 : end)
+    most = std::max(most, std::strtod(text, &end));
+  return most;
+}
+
+// What would take a match, or the stack, too long; empty: nothing. Counts are taken as if each repeated all others.
+std::string excess_of(const std::string& text) {
+  if (text.size() > kMostCharacters) return concat("has ", text.size(), " characters; write at most ", kMostCharacters);
+  auto states = static_cast<double>(text.size());
+  std::vector<bool> open;  // groups; true: it looks ahead
+  bool in_class = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool ahead = c == '(' && (text.compare(i + 1, 2, "?=") == 0 || text.compare(i + 1, 2, "?!") == 0);
+    if (c == '\\') {
+      ++i;
+    } else if (in_class || c == '[') {
+      in_class = c != ']';
+    } else if (c == '(') {
+      if (ahead && std::find(open.begin(), open.end(), true) != open.end())
+        return "looks ahead, (?= or (?!, inside of what looks ahead; write one behind the other";
+      open.push_back(ahead);
+    } else if (c == ')' && !open.empty()) {
+      open.pop_back();
+    } else if (c == '{') {
+      states *= most_times(text.c_str() + i + 1);
+    }
+  }
+  if (states <= kMostStates) return "";
+  return concat("has counts in {} that multiply its ", text.size(), " characters to ", states,
+                "; write smaller ones, up to ", kMostStates, ", or * and +");
 }
 
 // Letters to write, take away or change.
@@ -35,6 +77,9 @@ size_t distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 void check_expression(const std::string& text, const char* key) {
+  if (const std::string excess = excess_of(text); !excess.empty())
+    throw fail(ErrorCode::config, key, ": the regular expression \"", text.substr(0, 60),
+               text.size() > 60 ? "...\" " : "\" ", excess);
   try {
     expression(text);
   } catch (const Error& e) {

@@ -11,7 +11,7 @@ namespace drivetrain::lora {
 // Whether the path of a module is `name` or ends in "." + name.
 bool ends_in(const std::string& path, const std::string& name);
 
-// Error(config), with the option's key, for a text that is no regular expression.
+// Error(config), with the option's key, for a text that is no regular expression, or one whose matches could take long.
 void check_expression(const std::string& text, const char* key);
 
 // Whether `names` names the module: a list of ends or paths, or one regular expression for the whole path. null names
