@@ -112,9 +112,9 @@ class Doctor(HostsTest):
 
     def test_bad_input(self):
         for options, words in ((("--include", "x"), "doctor: --include: there is no host x in the hostfile"),
-                               (("--include", "a", "--num_nodes", "1"), "leave out --num_nodes"),
-                               (("--launcher_args", "'"), "doctor: --launcher_args: the quote")):
+                               (("--include", "a", "--num_nodes", "1"), "leave out --num_nodes")):
             self.assertIn(words, self.doctor(*options, code=2).err)
+        self.assertIn("doctor: --launcher_args: the quote", self.doctor(code=2, ssh_config="'").err)
         (self.work / "hostfile").write_text("a\n")
         self.assertIn(":1: wanted slots=K after the host, got nothing", self.doctor(code=2).err)
 
