@@ -142,4 +142,17 @@ int with_cast_from(const CastFrom& from, Body body) {
   return cudaErrorInvalidValue;
 }
 
+using Computed = __nv_bfloat16;
+
+// The same for an operation `op` on numbers that are computed, with the width of its packs; `more`: other pointers that
+// it reads or writes so wide.
+template <class Op, class Body>
+int with_computed(const Op& op, std::initializer_list<const void*> more, Body body) {
+  if (!cast_from_fits(op.from, op.k, op.dtype) || !aligned({op.x, op.from.dy, op.from.weight, op.from.bias}) ||
+      !aligned(more))
+    return cudaErrorInvalidValue;
+  return with_cast_from(op.from,
+                        [&](auto from) { return body(from, std::integral_constant<int, kWidth<Computed>>{}); });
+}
+
 }  // namespace drivetrain::kernels

@@ -24,13 +24,12 @@ struct CastFrom {
   const float* rstd = nullptr;   // of a norm: [N]
 };
 
-// Whether a cast computes its numbers: of bfloat16, in packs of 16 bytes, gradients alone to e5m2. Else they have to be
-// there.
-constexpr bool cast_from_fits(const CastFrom& from, int64_t k, bool e5m2, Dtype dtype) {
+// Whether a cast computes its numbers: of bfloat16, in packs of 16 bytes. Else they have to be there. To e5m2 it
+// computes gradients alone.
+constexpr bool cast_from_fits(const CastFrom& from, int64_t k, Dtype dtype) {
   constexpr int64_t kPack = 8;
-  const bool gradient = from.kind == CastFrom::Kind::activation_backward;
-  const int64_t pack = gradient && is_gated(from.activation) ? 2 * kPack : kPack;
-  return from.kind == CastFrom::Kind::itself || (dtype == Dtype::bf16 && k % pack == 0 && (gradient || !e5m2));
+  const bool halves = from.kind == CastFrom::Kind::activation_backward && is_gated(from.activation);
+  return from.kind == CastFrom::Kind::itself || (dtype == Dtype::bf16 && k % (halves ? 2 * kPack : kPack) == 0);
 }
 
 }  // namespace drivetrain::kernels

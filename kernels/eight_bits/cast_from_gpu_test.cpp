@@ -109,25 +109,27 @@ std::vector<Case> cases(int64_t n, int64_t k) {
 
 using Bytes = std::vector<std::vector<char>>;
 
+float maximum_of(const Case& c, const void* x, const CastFrom& from, float unless) {
+  Array<float> maxima(std::vector<float>(static_cast<size_t>(kMostMaxima))), most({-1.0F}), other({unless});
+  AbsoluteMaximum op{x, maxima.as<float>(), most.as<float>(), c.n * c.k, kType};
+  op.unless = other.as<float>(), op.from = from, op.k = c.k;
+  run_repeatedly({&most}, [&](void* stream) { return absolute_maximum_cuda(op, stream); });
+  return most.now()[0];
+}
+
 Bytes cast_tiles_of(const Case& c, const void* x, const CastFrom& from) {
   const int64_t padded = blocks_of(c.n, 16) * 16;
-  Array<float> scale({1.7F}), most({-1.0F}), both_most({-1.0F}), none({0.0F});
+  Array<float> scale({1.7F}), most({-1.0F});
   Array<uint8_t> rows(std::vector<uint8_t>(static_cast<size_t>(c.n * c.k), 0xa5)),
       columns(std::vector<uint8_t>(static_cast<size_t>(c.k * padded), 0xa5));
   EightBits op;
   op.x = x, op.from = from, op.n = c.n, op.k = c.k, op.padded = padded, op.e5m2 = c.e5m2, op.dtype = kType;
-  Array<float> parts(std::vector<float>(static_cast<size_t>(eight_bits_parts(op) + kMostMaxima), -1.0F));
+  op.scale = scale.as<float>(), op.rows = rows.as<uint8_t>(), op.columns = columns.as<uint8_t>();
+  Array<float> parts(std::vector<float>(static_cast<size_t>(eight_bits_parts(op)), -1.0F));
   op.maxima = parts.as<float>(), op.out = most.as<float>();
-  op.unless = none.as<float>();
-  EightBits both = op;
-  both.unless = nullptr, both.scale = scale.as<float>(), both.out = both_most.as<float>();
-  both.rows = rows.as<uint8_t>(), both.columns = columns.as<uint8_t>();
-  run_repeatedly({&rows, &columns, &most, &both_most}, [&](void* stream) {
-    const int error = eight_bits_cuda(op, stream);
-    return error ? error : eight_bits_cuda(both, stream);
-  });
-  EXPECT_EQ(most.now()[0], both_most.now()[0]);
-  return {rows.bytes(), columns.bytes(), both_most.bytes()};
+  run_repeatedly({&rows, &columns, &most}, [&](void* stream) { return eight_bits_cuda(op, stream); });
+  EXPECT_EQ(most.now()[0], maximum_of(c, x, from, 0));
+  return {rows.bytes(), columns.bytes(), most.bytes()};
 }
 
 Bytes cast_blocks_of(const Case& c, const void* x, const CastFrom& from) {
@@ -153,7 +155,7 @@ TEST_F(CastFromOnGpu, numbers_that_are_computed_in_the_cast_have_the_bits_of_two
     for (const Case& c : cases(n, k)) {
       SCOPED_TRACE(testing::Message() << c.name << " " << static_cast<int>(c.from.activation) << " " << n << " x " << k
                                       << (c.from.bias ? " bias" : ""));
-      ASSERT_TRUE(cast_from_fits(c.from, k, c.e5m2, kType));
+      ASSERT_TRUE(cast_from_fits(c.from, k, kType));
       EXPECT_TRUE(cast_tiles_of(c, c.x, c.from) == cast_tiles_of(c, c.there->data(), {}));
       EXPECT_TRUE(cast_blocks_of(c, c.x, c.from) == cast_blocks_of(c, c.there->data(), {}));
     }
@@ -162,12 +164,7 @@ TEST_F(CastFromOnGpu, numbers_that_are_computed_in_the_cast_have_the_bits_of_two
 // Nothing is read there: there is no x.
 TEST_F(CastFromOnGpu, a_largest_value_that_nobody_needs_is_not_looked_for) {
   const Case c = activation_case(130, 144, Activation::swiglu, false);
-  Array<float> parts(std::vector<float>(static_cast<size_t>(kMostMaxima))), most({-1.0F}), other({3.0F});
-  EightBits op;
-  op.from = c.from, op.n = c.n, op.k = c.k, op.padded = 144, op.dtype = kType;
-  op.maxima = parts.as<float>(), op.out = most.as<float>(), op.unless = other.as<float>();
-  run_repeatedly({&most}, [&](void* stream) { return eight_bits_cuda(op, stream); });
-  EXPECT_EQ(most.now()[0], 0);
+  EXPECT_EQ(maximum_of(c, nullptr, c.from, 3), 0);
 }
 
 TEST_F(CastFromOnGpu, what_it_cannot_compute_is_refused) {
@@ -178,21 +175,18 @@ TEST_F(CastFromOnGpu, what_it_cannot_compute_is_refused) {
   op.x = c.x, op.from = c.from, op.n = 16, op.k = 24, op.scale = scale.as<float>(), op.rows = rows.as<uint8_t>();
   for (const Dtype dtype : kDtypes) {
     op.dtype = dtype;
-    EXPECT_EQ(cast_from_fits(op.from, op.k, false, dtype), dtype == kType);
+    EXPECT_EQ(cast_from_fits(op.from, op.k, dtype), dtype == kType);
     EXPECT_EQ(eight_bits_cuda(op, nullptr) == 0, dtype == kType);
   }
   op.dtype = kType, op.k = 20;
-  EXPECT_FALSE(cast_from_fits(op.from, op.k, false, kType));
+  EXPECT_FALSE(cast_from_fits(op.from, op.k, kType));
   EXPECT_NE(eight_bits_cuda(op, nullptr), 0);
   op.k = 24, op.e5m2 = true;
-  EXPECT_FALSE(cast_from_fits(op.from, op.k, true, kType));
   EXPECT_NE(eight_bits_cuda(op, nullptr), 0);
   op.e5m2 = false;
   op.from.kind = CastFrom::Kind::activation_backward, op.from.activation = Activation::swiglu;
-  EXPECT_FALSE(cast_from_fits(op.from, 24, false, kType));  // a half of it is 12
-  EXPECT_TRUE(cast_from_fits(op.from, 32, true, kType));
-  op.k = 24, op.scale = nullptr, op.from = c.from;
-  EXPECT_NE(eight_bits_cuda(op, nullptr), 0);
+  EXPECT_FALSE(cast_from_fits(op.from, 24, kType));  // a half of it is 12
+  EXPECT_TRUE(cast_from_fits(op.from, 32, kType));
 }
 
 }  // namespace

@@ -30,7 +30,15 @@ __device__ __forceinline__ float block_maximum(float most) {
   return all[0];
 }
 
-template <class T, int W>
+template <class From, class T, int W>
+__device__ __forceinline__ Pack<T, W> number_at(const AbsoluteMaximum& op, const T* x, int64_t i) {
+  if constexpr (std::is_same_v<From, Itself>)
+    return load<W>(x + i);
+  else
+    return From::template at<T, W>(x, op.from, op.k, i / op.k, i % op.k);
+}
+
+template <class From, class T, int W>
 __global__ void __launch_bounds__(kThreads) maxima_of_parts(AbsoluteMaximum op) {
   if (op.unless && *op.unless > 0.0F) return;
   constexpr int kFlight = 4;
@@ -42,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) maxima_of_parts(AbsoluteMaximum op) 
     Pack<T, W> in[kFlight];
 #pragma unroll
     for (int i = 0; i < kFlight; ++i)
-      if (first + i * step < packs) in[i] = load<W>(x + first + i * step);
+      if (first + i * step < packs) in[i] = number_at<From, T, W>(op, x, first + i * step);
 #pragma unroll
     for (int i = 0; i < kFlight; ++i) {
       if (first + i * step >= packs) continue;
@@ -96,13 +104,12 @@ __device__ __forceinline__ void write_columns(const EightBits& op,
 
 template <class From, class T, int W, __nv_fp8_interpretation_t kType>
 __global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned across, bool halves) {
-  if (op.unless && *op.unless > 0.0F) return;
   constexpr int kOfRow = kTileColumns / W, kAtOnce = kThreads / kOfRow;  // threads of a row; rows at a time
   __shared__ __align__(4) uint8_t tile[kTileColumns][kTileRows + kPad];
   const int64_t row = static_cast<int64_t>(blockIdx.x / across) * kTileRows,
                 column = static_cast<int64_t>(tile_in_turn(halves, blockIdx.x % across, across)) * kTileColumns;
   const int c = static_cast<int>(threadIdx.x) % kOfRow * W, begin = static_cast<int>(threadIdx.x) / kOfRow;
-  const float scale = op.scale ? *op.scale : 1.0F;
+  const float scale = *op.scale;
   const T* const x = static_cast<const T*>(op.x);
   float most = 0.0F;
   for (int r = begin; r < kTileRows; r += kAtOnce) {
@@ -138,7 +145,7 @@ int cast_wide(const EightBits& op, void* stream) {
       launch(cast_tiles<From, T, W, kType>, parts, kThreads, stream, op, static_cast<unsigned>(across), halves);
   if (error || !op.maxima) return error;
   AbsoluteMaximum of_all;
-  of_all.maxima = op.maxima, of_all.out = op.out, of_all.unless = op.unless;
+  of_all.maxima = op.maxima, of_all.out = op.out;
   return launch(maximum_of_all, 1, kThreads, stream, of_all, static_cast<int>(parts));
 }
 
@@ -148,39 +155,39 @@ int cast_as(const EightBits& op, void* stream) {
                        [&](auto width) { return cast_wide<Itself, T, decltype(width)::value, kType>(op, stream); });
 }
 
-int cast_computed(const EightBits& op, void* stream) {
-  if (!cast_from_fits(op.from, op.k, op.e5m2, op.dtype) ||
-      !aligned({op.x, op.rows, op.from.dy, op.from.weight, op.from.bias}))
-    return cudaErrorInvalidValue;
-  using T = __nv_bfloat16;
-  return with_cast_from(op.from, [&](auto from) {
-    using From = decltype(from);
-    if constexpr (From::kIsGradient)
-      if (op.e5m2) return cast_wide<From, T, kWidth<T>, __NV_E5M2>(op, stream);
-    return cast_wide<From, T, kWidth<T>, __NV_E4M3>(op, stream);
-  });
+template <class From, class T, int W>
+int maximum_as(const AbsoluteMaximum& op, void* stream) {
+  const int64_t parts = std::clamp<int64_t>(blocks_of(op.n, int64_t{kThreads} * W), 1, kMostMaxima);
+  const int error = launch(maxima_of_parts<From, T, W>, parts, kThreads, stream, op);
+  return error ? error : launch(maximum_of_all, 1, kThreads, stream, op, static_cast<int>(parts));
 }
 
 }  // namespace
 
 int absolute_maximum_cuda(const AbsoluteMaximum& op, void* stream) {
+  if (op.from.kind != CastFrom::Kind::itself)
+    return with_computed(op, {}, [&](auto from, auto width) {
+      return maximum_as<decltype(from), Computed, decltype(width)::value>(op, stream);
+    });
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto of_parts = [&](auto width) {
-      constexpr int W = decltype(width)::value;
-      const int64_t parts = std::clamp<int64_t>(blocks_of(op.n, int64_t{kThreads} * W), 1, kMostMaxima);
-      const int error = launch(maxima_of_parts<T, W>, parts, kThreads, stream, op);
-      return error ? error : launch(maximum_of_all, 1, kThreads, stream, op, static_cast<int>(parts));
-    };
-    return with_width<T>(kWidth<T>, {op.x}, of_parts);
+    return with_width<T>(kWidth<T>, {op.x},
+                         [&](auto width) { return maximum_as<Itself, T, decltype(width)::value>(op, stream); });
   });
 }
 
 int eight_bits_cuda(const EightBits& op, void* stream) {
   if (op.columns && (op.padded < op.n || op.padded % kBytes != 0 || !aligned({op.columns})))
     return cudaErrorInvalidValue;
-  if (!op.maxima != !op.out || (!op.scale && (op.rows || op.columns))) return cudaErrorInvalidValue;
-  if (op.from.kind != CastFrom::Kind::itself) return cast_computed(op, stream);
+  if (!op.maxima != !op.out) return cudaErrorInvalidValue;
+  if (op.from.kind != CastFrom::Kind::itself)
+    return with_computed(op, {op.rows}, [&](auto from, auto width) {
+      using From = decltype(from);
+      constexpr int W = decltype(width)::value;
+      if constexpr (From::kIsGradient)
+        if (op.e5m2) return cast_wide<From, Computed, W, __NV_E5M2>(op, stream);
+      return op.e5m2 ? int{cudaErrorInvalidValue} : cast_wide<From, Computed, W, __NV_E4M3>(op, stream);
+    });
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);

@@ -20,13 +20,15 @@ struct AbsoluteMaximum {
   Dtype dtype = Dtype::f32;  // of x
   // One number, or null: where it is above 0, x is not read and out is 0. What it is the device knows.
   const float* unless = nullptr;
+  CastFrom from = {};  // where cast_from_fits: x is of rows of k numbers, n in all
+  int64_t k = 0;
 };
 DRIVETRAIN_KERNEL int absolute_maximum_cuda(const AbsoluteMaximum&, void* stream);
 
 // x times scale in float32, clamped to what the type holds, rounded to nearest with ties to even; NaN stays NaN.
 struct EightBits {
   const void* x = nullptr;       // [N, K], or what the numbers are computed `from`
-  const float* scale = nullptr;  // one number; or null where nothing is cast
+  const float* scale = nullptr;  // one number
   uint8_t* rows = nullptr;       // [N, K], or null
   uint8_t* columns = nullptr;    // [K, padded], or null: transposed, zeros from N on; a multiple of 16 bytes
   int64_t n = 0, k = 0;
@@ -37,9 +39,7 @@ struct EightBits {
   // that a scale that knows nothing of it hides nothing.
   float* maxima = nullptr;  // [eight_bits_parts]
   float* out = nullptr;     // one number
-  // Where nothing is cast, as AbsoluteMaximum has it; else null.
-  const float* unless = nullptr;
-  CastFrom from = {};  // where cast_from_fits
+  CastFrom from = {};       // where cast_from_fits
 };
 inline constexpr int64_t kEightBitsRows = 128, kEightBitsColumns = 64;  // that a block casts
 constexpr int64_t eight_bits_parts(const EightBits& op) {

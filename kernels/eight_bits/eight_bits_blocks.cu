@@ -156,7 +156,6 @@ __device__ __forceinline__ void write_columns(const Side& side, const uint8_t (&
 
 template <class From, class T, int W, __nv_fp8_interpretation_t kType>
 __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side rows, Side columns, bool halves) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // older GPUs do not multiply such blocks
   using P = Places<W>;
   __shared__ Scales scales;
   __shared__ __align__(4) uint8_t tile[kTile][kTile + kPad];
@@ -209,7 +208,6 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
   if (!columns.values) return;
   __syncthreads();
   write_columns(columns, tile, row, column);
-#endif
 }
 
 template <class From, class T, int W, __nv_fp8_interpretation_t kType>
@@ -226,24 +224,19 @@ int cast_as(const EightBitsBlocks& op, void* stream) {
                        [&](auto width) { return cast_wide<Itself, T, decltype(width)::value, kType>(op, stream); });
 }
 
-int cast_computed(const EightBitsBlocks& op, void* stream) {
-  if (!cast_from_fits(op.from, op.k, op.e5m2, op.dtype) || !aligned({op.x, op.from.dy, op.from.weight, op.from.bias}))
-    return cudaErrorInvalidValue;
-  using T = __nv_bfloat16;
-  return with_cast_from(op.from, [&](auto from) {
-    using From = decltype(from);
-    if constexpr (From::kIsGradient)
-      if (op.e5m2) return cast_wide<From, T, kWidth<T>, __NV_E5M2>(op, stream);
-    return cast_wide<From, T, kWidth<T>, __NV_E4M3>(op, stream);
-  });
-}
-
 }  // namespace
 
 int eight_bits_blocks_cuda(const EightBitsBlocks& op, void* stream) {
   if (!op.rows != !op.row_inverses || !op.columns != !op.column_inverses) return cudaErrorInvalidValue;
   if (!aligned({op.rows, op.row_inverses, op.columns, op.column_inverses})) return cudaErrorInvalidValue;
-  if (op.from.kind != CastFrom::Kind::itself) return cast_computed(op, stream);
+  if (op.from.kind != CastFrom::Kind::itself)
+    return with_computed(op, {}, [&](auto from, auto width) {
+      using From = decltype(from);
+      constexpr int W = decltype(width)::value;
+      if constexpr (From::kIsGradient)
+        if (op.e5m2) return cast_wide<From, Computed, W, __NV_E5M2>(op, stream);
+      return op.e5m2 ? int{cudaErrorInvalidValue} : cast_wide<From, Computed, W, __NV_E4M3>(op, stream);
+    });
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);

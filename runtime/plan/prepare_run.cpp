@@ -22,7 +22,7 @@
 namespace drivetrain {
 namespace {
 
-constexpr const char* kProductsIn = "products.";  // what products of blocks are computed with, as an ability
+constexpr const char* kProductsIn = "products.";  // how products of blocks are computed, as abilities
 
 // A name only: a plan is made on machines without the device too.
 at::Device device_of(const std::string& name, const RankEnvironment& env) {
@@ -237,8 +237,10 @@ std::string negotiate_mesh(const Parties& parties, PreparedRun& run, const std::
       [&](const std::string& kind) { return plan.id_of(kind); });
   plan.traffics = context.traffics();
   plan.copies = context.copies();
+  plan.dtypes.products.clear();
   for (const auto& offer : context.offers())
-    if (offer.text.starts_with(kProductsIn)) plan.dtypes.products = offer.text.substr(std::string(kProductsIn).size());
+    if (offer.text.starts_with(kProductsIn))
+      plan.dtypes.products += offer.text.substr(std::string(kProductsIn).size() - 1);
   plan.updated_elements = context.updated_elements(), plan.update = context.update();
   decide_capture(parties, run, context, problems);
   plan.notes.clear();

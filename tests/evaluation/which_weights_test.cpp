@@ -27,7 +27,7 @@ TEST_F(RunsWithStrategies, an_adapter_is_that_of_its_final_folder_while_the_run_
     forget_step(longer.folder + "/final/adapter_model.safetensors");
     EXPECT_NEAR(loss_of(longer.folder, longer.folder, "text"), trained_loss(longer, "text"), 4e-6);
     const std::string said = said_of(longer.folder);
-    EXPECT_TRUE(says(said, "its final/ does not say its step; these are of the checkpoint of step 7")) << said;
+    EXPECT_TRUE(says(said, "no weights in its final/ say their step; these are of the checkpoint of step 7")) << said;
   }
 }
 
@@ -106,6 +106,9 @@ TEST_F(RunsWithStrategies, a_damaged_resolved_json_leaves_the_final_weights_and_
                   ->as_double(),
               loss);
   }
+  // A folder that is itself the weights' cannot be taken without it.
+  std::ofstream(final + "/resolved.json") << "[]";
+  EXPECT_TRUE(says(error_of([&] { readable_folder(final, *quiet()); }), "or take it out of the folder"));
   std::filesystem::remove_all(final);
   const std::string refused = error_of([&] { readable_folder(run.folder, *quiet()); });
   for (const std::string& part :

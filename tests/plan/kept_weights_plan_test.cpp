@@ -10,7 +10,8 @@ class KeptWeights : public ProgramTest {
     write("gpu.json",
           R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 1024, "ffn_hidden_size": 4096,
     "num_attention_heads": 8, "vocab_size": 4096, "max_position_embeddings": 512}}, "train_batch_size": 4,
-    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 512}}, "device": "cuda"})");
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 512}}, "device": "cuda",
+    "fused_block": false})");
   }
   // Seconds of parts with this word.
   double planned(const std::string& precision, const std::string& word, int64_t micro_batches = 1, int64_t layers = 2) {

@@ -28,6 +28,8 @@ BENCHES = {
     "llama_7b_gpu": ("llama_7b_gpu", [], ("share", 55, "% of peak"), True),
     "llama_7b_gpu, 8 bits": ("llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "recipe": "Float8CurrentScaling"}'],
                              None, True),
+    "llama_7b_gpu, 8 bits, delayed scaling, weights kept": (
+        "llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "keep_weights": true}'], None, True),
     "llama_7b_gpu, 8 bits, scales of blocks": ("llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "recipe": "Float8BlockScaling"}'],
                                                None, True),
     "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],

@@ -20,46 +20,30 @@
 namespace drivetrain::fp8 {
 namespace {
 
-at::Tensor maximum_by_kernel(const at::Tensor& x, const at::Tensor& unless) {
-  const at::TensorOptions numbers = x.options().dtype(at::kFloat);
+at::Tensor maximum_by_kernel(const Operand& x, const at::Tensor& unless) {
+  const at::TensorOptions numbers = x.x().options().dtype(at::kFloat);
   const at::Tensor maxima = at::empty({kernels::kMostMaxima}, numbers), most = at::empty({}, numbers);
   kernels::AbsoluteMaximum op;
-  op.x = ops::in(x), op.n = x.numel(), op.dtype = ops::kernel_dtype(x);
-  op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most), op.unless = ops::in<float>(unless);
-  check_launch(DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda)(op, current_stream(x.device())), "absolute maximum");
-  return most;
-}
-
-// Of x [N, K] all but what is wanted of it.
-kernels::EightBits cast_of(const Operand& x) {
-  kernels::EightBits op;
   op.x = ops::in(x.x()), op.from = x.cast_from(), op.dtype = ops::kernel_dtype(x.x());
-  op.k = x.columns(), op.n = x.rows();
-  op.padded = kernels::blocks_of(op.n, kAlignment) * kAlignment;
-  return op;
-}
-
-void launch(const kernels::EightBits& op, const Operand& x) {
-  check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.x().device())), "cast to 8 bits");
-}
-
-at::Tensor maximum_of_computed(const Operand& x, const at::Tensor& unless) {
-  kernels::EightBits op = cast_of(x);
-  const at::TensorOptions numbers = x.x().options().dtype(at::kFloat);
-  const at::Tensor maxima = at::empty({kernels::eight_bits_parts(op)}, numbers), most = at::empty({}, numbers);
+  op.k = x.columns(), op.n = x.rows() * op.k;
   op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most), op.unless = ops::in<float>(unless);
-  launch(op, x);
+  check_launch(DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda)(op, current_stream(x.x().device())), "absolute maximum");
   return most;
 }
+
+// A kernel reads rows one behind the other.
+Operand dense(const Operand& x) { return x.is_tensor() ? Operand(x.x().contiguous()) : x; }
 
 // What is wanted of both; the other is left as it is.
 void cast_by_kernel(const Operand& given, const at::Tensor& scale, at::ScalarType type, Scaled* rows, Scaled* columns,
                     const at::Tensor& seen = {}) {
-  const Operand x = given.is_tensor() ? Operand(given.x().contiguous()) : given;
+  const Operand x = dense(given);
   const at::Tensor inverse = at::reciprocal(scale);
   const at::TensorOptions bytes = x.x().options().dtype(type);
-  kernels::EightBits op = cast_of(x);
-  op.scale = ops::in<float>(scale), op.e5m2 = type == at::kFloat8_e5m2;
+  kernels::EightBits op;
+  op.x = ops::in(x.x()), op.from = x.cast_from(), op.dtype = ops::kernel_dtype(x.x());
+  op.scale = ops::in<float>(scale), op.n = x.rows(), op.k = x.columns();
+  op.padded = kernels::blocks_of(op.n, kAlignment) * kAlignment, op.e5m2 = type == at::kFloat8_e5m2;
   if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = ops::out<uint8_t>(rows->values);
   if (columns)
     *columns = {at::empty({op.k, op.padded}, bytes), inverse}, op.columns = ops::out<uint8_t>(columns->values);
@@ -68,7 +52,7 @@ void cast_by_kernel(const Operand& given, const at::Tensor& scale, at::ScalarTyp
     maxima = at::empty({kernels::eight_bits_parts(op)}, scale.options()), most = at::empty({}, scale.options());
     op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
   }
-  launch(op, x);
+  check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.x().device())), "cast to 8 bits");
   if (at::Tensor raised = seen; raised.defined()) at::maximum_out(raised, raised, most);
 }
 
@@ -84,8 +68,7 @@ bool by_kernel(const Operand& x) { return !x.is_tensor() || (x.x().is_cuda() && 
 
 at::Tensor absolute_maximum(const Operand& x, const at::Tensor& unless) {
   const at::NoGradGuard off;
-  if (!x.is_tensor()) return maximum_of_computed(x, unless);
-  if (by_kernel(x)) return maximum_by_kernel(x.x().contiguous(), unless);
+  if (by_kernel(x)) return maximum_by_kernel(dense(x), unless);
   return at::linalg_vector_norm(x.x(), std::numeric_limits<double>::infinity(), {}, false, at::kFloat);
 }
 

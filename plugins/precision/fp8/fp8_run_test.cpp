@@ -164,12 +164,14 @@ TEST_F(Fp8Plugin, says_that_no_gpu_has_computed_with_scales_of_blocks) {
 // What a planner counts products and casts by.
 TEST_F(Fp8Plugin, says_what_its_products_are_computed_with) {
   RunFacts run;
-  for (const auto& [device, recipe, type] : {std::tuple("cpu", "DelayedScaling", "products.float32"),
-                                             std::tuple("cuda", "DelayedScaling", "products.float8.read_once"),
-                                             std::tuple("cuda", "Float8BlockScaling", "products.float8.read_once"),
-                                             std::tuple("cuda", "Float8CurrentScaling", "products.float8"),
-                                             std::tuple("cuda", R"(DelayedScaling", "keep_weights": true, "_": ")",
-                                                        "products.float8.read_once.weights_kept")}) {
+  for (const auto& [device, recipe, type] :
+       {std::tuple("cpu", "DelayedScaling", "products.float32"),
+        std::tuple("cuda", "DelayedScaling", "products.float8.read_once.takes_operands"),
+        std::tuple("cuda", "Float8BlockScaling", "products.float8.read_once.takes_operands"),
+        std::tuple("cuda", "Float8CurrentScaling", "products.float8.takes_operands"),
+        std::tuple("cuda", R"(DelayedScaling", "fp8_wgrad": false, "_": ")", "products.float8.read_once"),
+        std::tuple("cuda", R"(DelayedScaling", "keep_weights": true, "_": ")",
+                   "products.float8.read_once.weights_kept.takes_operands")}) {
     run.device = device;
     PlanRecord ctx({}, run);
     make(concat(R"({"recipe": ")", recipe, R"("})"))->plan(ctx);

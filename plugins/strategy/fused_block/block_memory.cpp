@@ -92,6 +92,9 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   // Beside all that is there without GELU in products: the GPU may have none for the shape.
   const bool may_have_gelu = has_gelu(shape.on_cpu ? at::kCPU : at::kCUDA, shape.dtype);
   const TensorSizes workspace = may_have_gelu ? lm::gelu_product() : TensorSizes();
+  // Whoever reads dfc computes it, and holds what it is computed from meanwhile.
+  const ParamPtr fc_bias = layers_.fc->bias();
+  const bool dfc_at_last = operands_of(*layers_.fc) && !(fc_bias && fc_bias->trainable);
   const auto mlp_chunks_backward = [&] {
     const double share = std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens);
     const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
@@ -102,14 +105,13 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     trace.moment(lm::activation(shape, tokens, z.first, spec_.bias)).take(act_piece).moment(workspace);
     trace.take(piece).take(act_piece).moment(workspace);  // ddelta, dact
     trace.moment(lm::weight_gradient(shape, tokens, z.hidden, z.ffn)).free(piece).free(act_piece);
-    trace.take(fc_piece);  // dfc
-    trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece).free(act_piece);
+    trace.take(fc_piece);  // dfc, or as much in 8 bits
+    if (!dfc_at_last)
+      trace.moment(lm::activation_backward(shape, tokens, z.first, spec_.bias)).free(fc_piece).free(act_piece);
     trace.take(piece).moment(lm::weight_gradient(shape, tokens, z.first, z.hidden));
+    if (dfc_at_last) trace.free(fc_piece).free(act_piece);
     trace.free(piece, 2).free(fc_piece).free(of_mlp).free(norm2 > 0 ? norm2 : before ? output2 : 0);
   };
-  // Whoever reads dfc computes it, and holds what it is computed from meanwhile.
-  const ParamPtr fc_bias = layers_.fc->bias();
-  const bool dfc_at_last = operands_of(*layers_.fc) && !(fc_bias && fc_bias->trainable);
   const auto mlp_backward = [&] {
     if (!keep.fc) {
       again_if(true, output2);

@@ -86,6 +86,8 @@ class FusedBlock : public Strategy {
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
     ctx.capturable();
+    // Norms and activations are left to products that compute them in their casts; of an MLP in chunks not all.
+    if (options_.mlp_chunk == 0) ctx.offer("products.gives_operands");
     gelu_here_ = ctx.run().device == "cuda" && ctx.run().compute_bytes == 2;
     if (options_.gelu_fusion && !gelu_here_)
       ctx.no_effect("gelu_fusion",

@@ -85,10 +85,18 @@ bool Block::computes_norm(const Linear& layer, const NormParams& params) const {
   return params.here && operands_of(layer);
 }
 
+namespace {
+
+// Its cast for the weight's gradient.
+double kept_by(const Linear& layer) { return layer.params().front()->trainable ? 0.5 : 0; }
+
+}  // namespace
+
 double Block::norm_kept(const Linear& layer, const NormParams& params, bool there) const {
-  return !params.here ? 0 : computes_norm(layer, params) && !there ? 0.5 : 1;
+  if (!params.here) return 0;
+  return computes_norm(layer, params) && !there ? kept_by(layer) : 1;
 }
-double Block::act_kept() const { return computes_act() ? 0.5 : 1; }
+double Block::act_kept() const { return computes_act() ? kept_by(*layers_.mlp_proj) : 1; }
 
 NormOutput Block::norm1_of(Activations& a) const { return {*layers_.qkv, layers_.norm1, a.norm1, a.of_norm1}; }
 NormOutput Block::norm2_of(Activations& a) const { return {*layers_.fc, layers_.norm2, a.norm2, a.of_norm2}; }

@@ -73,7 +73,7 @@ class PlainLinear : public Linear, public GeluLinear2, public OperandLinear1 {
   bool takes_operands() const override { return of_operands_ && of_operands_->takes_operands(); }
   at::Tensor apply_to(const ops::Operand& x, const Options& options, KeptOperand* kept) const override {
     std::vector<int64_t> shape = x.sizes();
-    shape.back() = out_;
+    shape.back() = weight_->tensor.size(0);
     const bool add = bias_ && options.add_bias;
     return of_operands_->forward(x, *weight_, add ? bias_->tensor.detach() : at::Tensor(), kept).view(shape);
   }

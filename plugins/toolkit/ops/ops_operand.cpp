@@ -51,8 +51,8 @@ int64_t Operand::rows() const { return x_.numel() / std::max<int64_t>(x_.size(-1
 bool Operand::fits_cast(bool e5m2) const {
   const auto like_x = [&](const at::Tensor& t) { return !t.defined() || t.scalar_type() == x_.scalar_type(); };
   return !is_tensor() && kernels::kWithCuda && x_.is_cuda() && has_kernel(x_) && like_x(weight_) && like_x(bias_) &&
-         (kind_ != Kind::norm || weight_.defined()) &&
-         kernels::cast_from_fits(cast_from(), columns(), e5m2, kernel_dtype(x_));
+         (kind_ != Kind::norm || weight_.defined()) && (kind_ == Kind::activation_backward || !e5m2) &&
+         kernels::cast_from_fits(cast_from(), columns(), kernel_dtype(x_));
 }
 
 kernels::CastFrom Operand::cast_from() const {

@@ -35,7 +35,7 @@ struct Option {
   std::string_view alias = {};     // a second name
   std::string_view needs = {};     // an option that has to be given too
   std::string_view excludes = {};  // an option that may not be given too
-  bool repeats = false;            // every value counts; otherwise a second value is refused
+  bool repeats = false;            // every value counts; otherwise a second, other value is refused
   bool required = false;           // unless the option that it excludes is given
   bool alone = false;              // of a benchmark, not under `launch --bench`
 

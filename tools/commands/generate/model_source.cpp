@@ -89,6 +89,8 @@ std::string readable_folder(const std::string& folder, Log& log) {
   if (weights.empty())
     throw fail(ErrorCode::config, file, " is damaged (", damage, "), and ", folder, "/final holds no whole model",
                remedy);
+  if (std::error_code unknown; fs::equivalent(weights, folder, unknown))
+    throw fail(ErrorCode::config, file, " is damaged (", damage, ")", remedy, ", or take it out of the folder");
   log.warning(concat(file, " is damaged (", damage, "): ", weights, " is taken alone, without what the run says of ",
                      "strategies, attention and tokenizer", remedy));
   return weights;

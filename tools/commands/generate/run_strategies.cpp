@@ -224,7 +224,8 @@ void say_which_weights(const ModelSource& used, const std::string& folder, const
   const int64_t saved = step_of(*found.state);
   std::error_code unknown;
   if (final < 0 && fs::exists(fs::path(folder) / "final", unknown))
-    run.log->warning(concat(name, ": its final/ does not say its step; these are of the checkpoint of step ", saved));
+    run.log->warning(
+        concat(name, ": no weights in its final/ say their step; these are of the checkpoint of step ", saved));
   else if (final < 0)
     run.log->info(concat(name, ": has no final weights; these are of its checkpoint of step ", saved));
   std::set<std::string> left = strategies_with_state(*found.state);

@@ -65,7 +65,7 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
 // once per update, into both. Passes count three times forward.
 void add_casts(StepWork& work, const RunPlan& plan) {
   const std::string type = "float8", &products = plan.dtypes.products;
-  if (!products.starts_with(type)) return;
+  if (products.find(type) == std::string::npos) return;
   const auto says = [&](const char* word) { return products.find(word) != std::string::npos; };
   const double cast = (says(".read_once") ? 1 : 2) * plan.run.compute_bytes + 1, both = cast + 1;
   const double weight = says(".weights_kept") ? both / static_cast<double>(plan.batch.accumulation) : 2 * cast;
@@ -73,6 +73,21 @@ void add_casts(StepWork& work, const RunPlan& plan) {
     p.dtype = type;
     work.passed_bytes += p.count * ((2 * cast * p.rows + weight * p.out) * p.in + both * p.rows * p.out) / 3;
   }
+}
+
+// Where casts compute what they read, a norm's output, the activation and its gradient are not written in 16 bits and
+// read again, by casts forward and for the weight's gradient; a second read, for the largest value, computes anew.
+// So for each block that is kept from forward to backward. Layers that are cut or adapted have casts of their own; a
+// gradient whose sum a bias wants is written, which is taken for that of MLPs without a gate.
+void take_off_operands(StepWork& work, const RunPlan& plan, const ModelShape& shape, const ShapeCuts& cuts) {
+  const std::string& products = plan.dtypes.products;
+  const auto says = [&](const char* word) { return products.find(word) != std::string::npos; };
+  if (!says(".takes_operands") || !says(".gives_operands") || cuts.tensor > 1 || plan.model.mixture.experts > 0) return;
+  const double reads = says(".read_once") ? 1 : 2, wide = shape.gated ? 2 : 1;
+  const double norms = 2 * shape.hidden * (1 + reads);
+  const double activation = shape.ffn * (1 + 2 * reads - (reads - 1) * wide);
+  const double gradient = shape.gated ? wide * shape.ffn * (1 + reads - (reads - 1) * (1 + 1 / wide)) : 0;
+  work.passed_bytes -= shape.layers / cuts.stages * cuts.tokens * cuts.element * (norms + activation + gradient) / 3;
 }
 
 // Ranks that share the experts of a layer.
@@ -271,9 +286,11 @@ StepWork work_of_run(const PreparedRun& run) {
   ShapeCuts cuts{tokens, seq, tensor, stages, plan.run.compute_bytes, 0};
   cuts.tokens_outside = static_cast<double>(plan.batch.micro_batch_size) *
                         static_cast<double>(plan.run.rank_positions.value_or(static_cast<int64_t>(seq)));
-  add_shape(work, shape_of(plan.model_alone), cuts);
+  const ModelShape shape = shape_of(plan.model_alone);
+  add_shape(work, shape, cuts);
   fit_products(work, plan.model_alone, tokens, tensor * stages);
   add_casts(work, plan);
+  take_off_operands(work, plan, shape, cuts);
   add_experts(work, plan, cuts.tokens_outside, stages);
   apply_windows(work, plan.model_alone);
   add_attention(work, run, positions_inside(plan), stages);

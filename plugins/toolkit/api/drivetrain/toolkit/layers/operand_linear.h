@@ -14,7 +14,8 @@ namespace drivetrain {
 // What a product keeps of x for its backward in place of x, if it is asked for it: its own affair. Null: nothing.
 using KeptOperand = std::shared_ptr<const void>;
 
-// What a LinearProduct may be besides. Another toolkit may be in the process: a change of the members changes the name.
+// What a LinearProduct may be besides. Another toolkit may be in the process: a change of the members, of ops::Operand
+// or of kernels::CastFrom changes the name.
 class OperandProduct1 {
  public:
   virtual ~OperandProduct1() = default;
