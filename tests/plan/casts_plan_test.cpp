@@ -56,6 +56,10 @@ TEST_F(Casts, of_blocks_leave_out_what_they_compute) {
   };
   const std::string bf16 = R"(bf16={"enabled": true})";
   EXPECT_EQ(passes(bf16, " --set fused_block=false"), passes(bf16));
+  // Nothing where weights' gradients stay in 16 bits, or where adapters add to the layers.
+  const std::string wide = R"(fp8={"enabled": true, "fp8_wgrad": false})", adapted = R"( --set 'lora={"r": 8}')";
+  EXPECT_EQ(passes(wide, " --set fused_block=false"), passes(wide));
+  EXPECT_EQ(passes(wide, adapted + " --set fused_block=false"), passes(R"(fp8={"enabled": true})", adapted));
   const double delayed = saved("DelayedScaling"), current = saved("Float8CurrentScaling");
   EXPECT_NEAR(current / delayed, (2 * H * 6 + F * 6 + 2 * F * 3) / (2 * H * 4 + F * 6 + 2 * F * 4), 1e-6);
   const std::string fp8 = R"(fp8={"enabled": true, "recipe": "DelayedScaling"})", off = " --set fused_block=false";

@@ -77,12 +77,14 @@ void add_casts(StepWork& work, const RunPlan& plan) {
 
 // Where casts compute what they read, a norm's output, the activation and its gradient are not written in 16 bits and
 // read again, by casts forward and for the weight's gradient; a second read, for the largest value, computes anew.
-// So for each block that is kept from forward to backward. Layers that are cut or adapted have casts of their own; a
-// gradient whose sum a bias wants is written, which is taken for that of MLPs without a gate.
+// So for each block that is kept from forward to backward. Layers that are cut or adapted have casts of their own, and
+// of frozen weights there is no gradient; a gradient whose sum a bias wants is written, which is taken for that of MLPs
+// without a gate.
 void take_off_operands(StepWork& work, const RunPlan& plan, const ModelShape& shape, const ShapeCuts& cuts) {
   const std::string& products = plan.dtypes.products;
   const auto says = [&](const char* word) { return products.find(word) != std::string::npos; };
   if (!says(".takes_operands") || !says(".gives_operands") || cuts.tensor > 1 || plan.model.mixture.experts > 0) return;
+  if (plan.run.rank_trained.value_or(1) < plan.run.rank_share.value_or(1)) return;
   const double reads = says(".read_once") ? 1 : 2, wide = shape.gated ? 2 : 1;
   const double norms = 2 * shape.hidden * (1 + reads);
   const double activation = shape.ffn * (1 + 2 * reads - (reads - 1) * wide);
