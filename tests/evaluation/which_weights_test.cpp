@@ -94,7 +94,7 @@ TEST_F(RunsWithStrategies, a_damaged_resolved_json_leaves_the_final_weights_and_
   std::string said;
   EXPECT_EQ(taken(said), run.folder);
   EXPECT_EQ(said, "");
-  for (const char* content : {"", "{\"model\": {\"type\"", "[]"}) {
+  for (const char* content : {"", "{\"model\": {\"type\"", "[]", "{}"}) {
     std::ofstream(file) << content;
     ASSERT_EQ(taken(said), final) << content;
     for (const std::string& part : {file + " is damaged (", final + " is taken alone",

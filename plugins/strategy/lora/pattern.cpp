@@ -41,7 +41,7 @@ std::string excess_of(const std::string& text) {
     const char c = text[i];
     const bool ahead = c == '(' && (text.compare(i + 1, 2, "?=") == 0 || text.compare(i + 1, 2, "?!") == 0);
     if (c == '\\') {
-      ++i;
+      i += text.compare(i + 1, 1, "c") == 0 ? 2 : 1;  // \cX is one character
     } else if (in_class || c == '[') {
       in_class = c != ']';
     } else if (c == '(') {

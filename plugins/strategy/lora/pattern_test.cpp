@@ -55,6 +55,7 @@ TEST(LoraPattern, what_could_take_long_is_refused_by_key_with_what_to_write) {
       {"(a{1,100}){1,100}", "counts in {} that multiply its 17 characters to 170000; write smaller ones"},
       {"a{9999999}", "counts in {}"},
       {"(?=.*(?=.*(?!.*x)))a", "looks ahead, (?= or (?!, inside of what looks ahead"},
+      {R"(\c[?(?=.*(?=.*a)).*)", "looks ahead, (?= or (?!, inside of what looks ahead"},  // \c[ opens no class
       {"([", "is no regular expression"}};
   for (const auto& [text, said] : cases) {
     const std::string told = refusal(text);

@@ -72,8 +72,11 @@ Value section_of(const std::string& type, Value params) {
 // What is wrong with resolved.json; empty: nothing, or there is none.
 std::string damage_of_config(const std::string& folder) {
   try {
+    if (std::error_code unknown; fs::is_directory(fs::path(folder) / "resolved.json", unknown)) return "it is a folder";
     const Value config = run_config(folder);
-    return config.is_null() || config.is_object() ? "" : concat("wanted an object, found ", config.type_name());
+    if (config.is_null()) return "";
+    if (!config.is_object()) return concat("wanted an object, found ", config.type_name());
+    return config.find("model") ? "" : "it names no model";
   } catch (const Error& e) {
     return e.what();
   }
