@@ -1,6 +1,8 @@
 #include "bench/block_rates.h"
 
+#include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
 
@@ -21,6 +24,7 @@ namespace {
 constexpr double kFarBytes = 64 << 20;
 constexpr double kMostLayers = 64;
 constexpr int64_t kRounds = 5;
+constexpr int kOldestArchOf8Bits = 89;  // Ada, Hopper and what came after them multiply in 8 bits
 
 int64_t layers_of(double bytes_of_one) {
   return static_cast<int64_t>(std::clamp(std::ceil(kFarBytes / bytes_of_one), 1.0, kMostLayers));
@@ -50,6 +54,47 @@ struct LinearLayer {
     y.reset();
   }
 };
+
+// One scale for all of a tensor. A product in 8 bits sums along the rows of both operands, so gradients read them
+// transposed. Types of results and kinds of sums are those of layers that compute in 8 bits.
+class EightBitLayer {
+ public:
+  EightBitLayer(const at::Device& device, int64_t rows, int64_t out, int64_t in)
+      : x_(numbers(device, kType, {rows, in})),
+        dy_(numbers(device, kType, {rows, out})),
+        weight_(numbers(device, kType, {out, in})),
+        x_transposed_(transposed(x_)),
+        dy_transposed_(transposed(dy_)),
+        weight_transposed_(transposed(weight_)),
+        scale_(at::ones({}, at::TensorOptions(at::kFloat).device(device))) {}
+  void forward() { y_ = product_of(x_, weight_, at::kBFloat16, /*fast=*/true); }
+  void backward() {
+    product_of(dy_, weight_transposed_, at::kBFloat16, /*fast=*/false);
+    product_of(dy_transposed_, x_transposed_, at::kFloat, /*fast=*/false);
+    y_.reset();
+  }
+
+ private:
+  static constexpr at::ScalarType kType = at::kFloat8_e4m3fn;
+
+  static at::Tensor transposed(const at::Tensor& t) { return t.view(at::kByte).t().contiguous().view(kType); }
+  at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, at::ScalarType out, bool fast) const {
+    return at::_scaled_mm(a, b.t(), scale_, scale_, {}, {}, out, fast);
+  }
+
+  at::Tensor x_, dy_, weight_, x_transposed_, dy_transposed_, weight_transposed_, scale_, y_;
+};
+
+// Forward through all layers and backward.
+template <class Make>
+double seconds_of_layers(const at::Device& device, int64_t count, const Make& make) {
+  std::vector<decltype(make())> layers;
+  for (; count > 0; --count) layers.push_back(make());
+  return typical_seconds(device, [&] {
+    for (auto& layer : layers) layer.forward();
+    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) layer->backward();
+  });
+}
 
 // --- passes over memory
 
@@ -127,20 +172,29 @@ double typical_seconds(const at::Device& device, const std::function<void()>& wo
   return spread_of(take_turns(device, {work}, kRounds).front()).median;
 }
 
+std::vector<ProductType> product_types(const at::Device& device, int arch) {
+  std::vector<ProductType> types = {{dtype_name(at::kFloat), at::kFloat}, {dtype_name(at::kBFloat16), at::kBFloat16}};
+  if (device.is_cpu()) return types;
+  types.push_back({dtype_name(at::kHalf), at::kHalf});
+  if (arch >= kOldestArchOf8Bits) types.push_back({"float8", at::kFloat8_e4m3fn});
+  return types;
+}
+
 double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape) {
   const auto rows = static_cast<int64_t>(shape.rows), out = static_cast<int64_t>(shape.out),
              in = static_cast<int64_t>(shape.in);
   const double bytes = static_cast<double>(c10::elementSize(type)) *
                        (shape.rows * shape.in + 2 * shape.rows * shape.out + 2 * shape.out * shape.in);
-  std::vector<LinearLayer> layers;
-  for (int64_t i = layers_of(bytes); i > 0; --i)
-    layers.push_back(
-        {numbers(device, type, {rows, in}), numbers(device, type, {rows, out}), {}, param_of(device, type, {out, in})});
-  const double seconds = typical_seconds(device, [&] {
-    for (LinearLayer& layer : layers) layer.forward();
-    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) layer->backward();
-  });
-  return 6 * shape.rows * shape.out * shape.in * static_cast<double>(layers.size()) / seconds;
+  const int64_t count = layers_of(bytes);
+  const double seconds = type == at::kFloat8_e4m3fn
+                             ? seconds_of_layers(device, count, [&] { return EightBitLayer(device, rows, out, in); })
+                             : seconds_of_layers(device, count, [&] {
+                                 return LinearLayer{numbers(device, type, {rows, in}),
+                                                    numbers(device, type, {rows, out}),
+                                                    {},
+                                                    param_of(device, type, {out, in})};
+                               });
+  return 6 * shape.rows * shape.out * shape.in * static_cast<double>(count) / seconds;
 }
 
 double operation_seconds(const at::Device& device) {

@@ -13,7 +13,17 @@
 
 namespace drivetrain {
 
-// FLOP/s of the three products of a layer: of its forward, and of both gradients. `shape.rate` is not read.
+// A type of products' operands, by its name in a hardware file.
+struct ProductType {
+  std::string name;
+  at::ScalarType type;
+};
+// All that a plan may ask for and a device multiplies in. `arch` is a GPU's, as in sm_90. On processors 8 bits are
+// emulated, and float16 may be.
+DRIVETRAIN_INTERNAL std::vector<ProductType> product_types(const at::Device& device, int arch);
+
+// FLOP/s of the three products of a layer: of its forward, and of both gradients. `shape.rate` is not read. In 8 bits
+// without the casts, which a plan counts as passes; all sizes are multiples of 16 then.
 DRIVETRAIN_INTERNAL double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape);
 
 // Bytes per second, as the planner counts them (add_shape), of what a block does besides its products and attention,

@@ -18,7 +18,6 @@
 #include <drivetrain/attention.h>
 #include <drivetrain/communicator.h>
 #include <drivetrain/device.h>
-#include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -177,9 +176,10 @@ void measure_types(Hardware& hardware, const RankAlone& rank) {
   const ProductFit fit = fit_products(products);
   hardware.products = fit.rates;
   hardware.peak_tflops = Value::object();
-  for (const at::ScalarType other : {at::kFloat, at::kBFloat16}) {
+  const int arch = device.is_cpu() ? 0 : device_runtime()->facts(static_cast<int>(rank.environment().local_rank)).arch;
+  for (const auto& [name, other] : product_types(device, arch)) {
     const double times = other == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
-    hardware.peak_tflops.set(dtype_name(other), times * fit.peak / 1e12);
+    hardware.peak_tflops.set(name, times * fit.peak / 1e12);
   }
   const int64_t few = device.is_cpu() ? 128 : 512, many = 8 * few;
   const double small = attention_rate(*make_default<Attention>(rank), device, few),

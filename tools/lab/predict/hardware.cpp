@@ -120,7 +120,8 @@ std::string path_of(const std::string& file, const std::string& folder) {
 }
 
 constexpr const char* kRemedy =
-    "\n   measure it (`drivetrain bench hardware --output FILE` writes every key) or take it from a file of "
+    "\n   measure it (`drivetrain bench hardware --output FILE` writes every key that is needed) or take it from a "
+    "file of "
     "configs/hardware";
 
 void check_peaks(const Hardware& hardware) {
@@ -195,8 +196,11 @@ double Hardware::peak(const std::string& dtype) const {
   if (const Value* const tflops = peak_tflops.find(dtype)) return tflops->as_double() * 1e12;
   std::vector<std::string> types;
   for (const Value::Member& m : peak_tflops.members()) types.push_back(m.key);
-  throw fail(ErrorCode::config, path, ": no peak_tflops.", dtype, ", the type that the run computes in; the file has ",
-             join(types), kRemedy);
+  throw fail(
+      ErrorCode::config, path, ": no peak_tflops.", dtype, ", the type that the run computes in; the file has ",
+      join(types),
+      "\n   measure it (`drivetrain bench hardware --output FILE` writes float32 and bfloat16, of a GPU float16, too, "
+      "and float8 from sm_89 on) or take it from a file of configs/hardware");
 }
 
 double Hardware::host_memory_rate() const {
