@@ -14,6 +14,7 @@
 #include "log/log_console.h"
 #include "shared/commands.h"
 #include "shared/math_threads.h"
+#include "train/start_device.h"
 
 namespace drivetrain {
 namespace {
@@ -110,7 +111,7 @@ BenchReport report_on(const std::string& bench, const BenchMachine& looked_at) {
 at::Device open_bench_device(const BenchArguments& arguments) {
   const std::string name = arguments.text("--device");
   open_device(name);
-  use_device(name, 0, 1);
+  start_device(name, 0, 1);
   set_math_threads(arguments.whole("--threads", std::max(1u, std::thread::hardware_concurrency())));
   return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
 }

@@ -34,6 +34,6 @@ BenchReport report_on(const std::string& bench, const BenchMachine& machine);
 std::shared_ptr<Log> report_log(int64_t rank);
 
 // "cpu" or "cuda" of --device, opened; sets the number of threads from --threads, else one per core.
-at::Device open_bench_device(const BenchArguments& arguments);
+DRIVETRAIN_INTERNAL at::Device open_bench_device(const BenchArguments& arguments);
 
 }  // namespace drivetrain

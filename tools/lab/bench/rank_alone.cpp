@@ -7,10 +7,12 @@
 #include "bench/machine.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 #include "shared/commands.h"
 #include "shared/math_threads.h"
 #include "train/rank_start.h"
+#include "train/start_device.h"
 
 namespace drivetrain {
 namespace {
@@ -46,7 +48,8 @@ void RankAlone::open(const BenchArguments& arguments) {
   install_cpu_allocator();
   store_ = make_store(env_, kPatience, [this](const std::string& line) { log_->warning(line); });
   if (!env_.local_known) find_local_ranks(*store_, env_, kPatience);
-  use_device(device_name_, env_.local_rank, env_.local_size);
+  work_rank().rank = env_.rank, work_rank().world_size = env_.world_size;
+  start_device(device_name_, env_.local_rank, env_.local_size);
   set_math_threads(arguments.whole("--threads", cores_of_rank(env_)));
 }
 

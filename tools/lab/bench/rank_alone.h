@@ -9,6 +9,7 @@
 #include <drivetrain/services.h>
 
 #include "bench/bench.h"
+#include "internal.h"
 #include "plugin/registry.h"
 #include "rendezvous/rendezvous.h"
 
@@ -16,7 +17,7 @@ namespace drivetrain {
 
 [[noreturn]] void become_launcher(const BenchArguments& arguments, const std::string& bench);  // of -n ranks, default 2
 
-class RankAlone {
+class DRIVETRAIN_INTERNAL RankAlone {
  public:
   // Reads --device, --threads and --plugin-path; waits for rank 0's store. Errors: config, communication.
   RankAlone(const BenchArguments& arguments, const RankEnvironment& environment);
