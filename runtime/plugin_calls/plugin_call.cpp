@@ -135,10 +135,10 @@ Error error_of_current_call() {
   const std::string place = place_of(*current_call), &id = current_call->call().id;
   try {
     throw;
-  } catch (const Error& e) {
-    return Error(e.code(), readable(without_name(id, e.what()))).within(place);
   } catch (const std::exception& e) {
     if (const auto situation = situation_of(e)) return fail(situation->code, "in ", place, ": ", situation->text());
+    if (const auto* error = dynamic_cast<const Error*>(&e))
+      return Error(error->code(), readable(without_name(id, e.what()))).within(place);
     if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
       const std::string kept = keep_trace(place, torch->what());
       return fault(place, first_line(torch->what_without_backtrace()) + kept);

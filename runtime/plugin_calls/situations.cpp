@@ -86,10 +86,21 @@ std::optional<Situation> of_system(const std::system_error& e) {
   return std::nullopt;
 }
 
+// A plugin's library may tell only in words what CUDA told it. Where no table knows it, the plugin's own code holds.
+std::optional<Situation> of_cause(const Error& e) {
+  try {
+    std::rethrow_if_nested(e);
+  } catch (const std::exception& cause) {
+    return situation_of(cause);
+  } catch (...) {  // no cause that says anything
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Situation> situation_of(const std::exception& e) {
-  if (dynamic_cast<const Error*>(&e)) return std::nullopt;
+  if (const auto* error = dynamic_cast<const Error*>(&e)) return of_cause(*error);
   if (dynamic_cast<const std::bad_alloc*>(&e)) return Situation{ErrorCode::out_of_memory, "out of memory", kLess};
   if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
     const std::string text = torch->what_without_backtrace();

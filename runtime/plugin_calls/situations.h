@@ -21,7 +21,8 @@ struct Situation {
   std::string text() const { return what + "\n   " + remedy; }
 };
 
-// Nothing for all other exceptions, among them every Error, which has its code already.
+// Nothing for all other exceptions, among them every Error, which has its code already; but what is nested in an Error
+// (std::throw_with_nested) counts before it.
 DRIVETRAIN_INTERNAL std::optional<Situation> situation_of(const std::exception& e);
 
 }  // namespace drivetrain

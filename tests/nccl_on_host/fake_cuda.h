@@ -66,6 +66,11 @@ extern std::atomic<int> host_queries_while_capturing;
 // What ncclGetVersion tells, and how long closing a communicator takes.
 extern std::atomic<int> host_nccl_version, host_closing_ms, host_closings_begun;
 
+// What NCCL answers rank 1 of a group when it joins, and when it asks what happened in the background; and its last
+// words, which are the process's.
+extern std::atomic<int> host_joining_answer, host_background_answer;
+extern std::atomic<const char*> host_nccl_last_words;
+
 // What cudaEventQuery answers, from now on, of events that this thread makes.
 extern thread_local cudaError_t host_events_answer;
 

@@ -200,7 +200,9 @@ const char* chars(const void* p) { return static_cast<const char*>(p); }
 
 namespace drivetrain::nccl {
 std::atomic<int> host_nccl_version = 23007, host_closing_ms = 0, host_closings_begun = 0;
-}
+std::atomic<int> host_joining_answer = ncclSuccess, host_background_answer = ncclSuccess;
+std::atomic<const char*> host_nccl_last_words = "";
+}  // namespace drivetrain::nccl
 
 extern "C" {
 ncclResult_t ncclGetVersion(int* version) { return *version = drivetrain::nccl::host_nccl_version, ncclSuccess; }
@@ -222,6 +224,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   std::unique_lock lock(shared->mutex);
   ++shared->arrived;
   shared->bell.notify_all();
+  if (rank == 1 && drivetrain::nccl::host_joining_answer != ncclSuccess)
+    return static_cast<ncclResult_t>(drivetrain::nccl::host_joining_answer.load());
   shared->wait(lock, rank, [&] { return shared->arrived == ranks; });
   *comm = new ncclComm{shared, rank};
   return ncclSuccess;
@@ -234,9 +238,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->shared->stop(comm->rank), delete comm, ncclSuccess; }
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return comm->shared->stop(comm->rank), ncclSuccess; }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) { return *result = ncclSuccess, ncclSuccess; }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
+  *result = comm->rank == 1 ? static_cast<ncclResult_t>(drivetrain::nccl::host_background_answer.load()) : ncclSuccess;
+  return ncclSuccess;
+}
 const char* ncclGetErrorString(ncclResult_t) { return "an error of the stand-in"; }
-const char* ncclGetLastError(ncclComm_t) { return ""; }
+const char* ncclGetLastError(ncclComm_t) { return drivetrain::nccl::host_nccl_last_words; }
 ncclResult_t ncclGroupStart() { return ++depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;

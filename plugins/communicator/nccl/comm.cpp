@@ -18,12 +18,6 @@ namespace {
 // share a GPU take turns there, too, and with many groups that takes longer than the first.
 constexpr double kWithoutPeerS = 5, kWithPeersS = 60;
 
-std::string nccl_text(ncclResult_t result) {
-  const char* last = ncclGetLastError(nullptr);
-  const std::string more = last == nullptr || *last == 0 ? "" : concat(" (", last, ")");
-  return concat(ncclGetErrorString(result), more, ". NCCL_DEBUG=INFO says more");
-}
-
 int64_t index_of(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
 }
@@ -39,11 +33,6 @@ void check_cuda(cudaError_t status, const std::string& where, const char* what) 
 std::string words_of(const std::exception& e) {
   const auto* const torch = dynamic_cast<const c10::Error*>(&e);
   return torch ? torch->what_without_backtrace() : e.what();
-}
-
-void check_nccl(ncclResult_t result, const std::string& where, const char* what) {
-  if (result != ncclSuccess)
-    throw fail(ErrorCode::communication, "communicator/nccl, ", where, ": ", what, " failed: ", nccl_text(result));
 }
 
 cudaError_t query(cudaEvent_t event) {

@@ -27,6 +27,7 @@
 #include <drivetrain/services.h>
 
 #include "board.h"
+#include "nccl_errors.h"
 #include "recorded_calls.h"
 
 namespace drivetrain::nccl {
@@ -40,7 +41,6 @@ using Clock = std::chrono::steady_clock;
 // found here as often as elsewhere, and is no failure of the communicator.
 void check_cuda(cudaError_t status, const std::string& where, const char* what);
 std::string words_of(const std::exception& e);  // without LibTorch's trace
-void check_nccl(ncclResult_t result, const std::string& where, const char* what);
 // cudaEventQuery. "Not ready" is no error and is not left to be found by whoever asks for the last one.
 cudaError_t query(cudaEvent_t event);
 
@@ -120,7 +120,7 @@ class Comm {
   // predecessors nor for what the caller's stream still computes: with recorded steps that is most of a step. A call of
   // a replay is older than any that the host has enqueued behind the replay.
   std::optional<Oldest> oldest();
-  std::string async_error();  // what NCCL found in the background; empty: nothing
+  bool raise_async_error();  // aborts the run for what NCCL found in the background; false: nothing
   CommStatus status();
   // Ends what runs and what waits, from outside; the communicator is of no use afterwards.
   void stop() noexcept;

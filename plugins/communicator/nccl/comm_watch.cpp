@@ -52,16 +52,20 @@ CommStatus Comm::status() {
   return {reached, open->call.number, open->call.text(), open->counts, replayed, open->in_replay};
 }
 
-std::string Comm::async_error() {
-  const std::unique_lock use(use_, std::try_to_lock);
-  if (!use || comm_ == nullptr) return "";
-  ncclResult_t found = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &found);
-  const ncclResult_t result = asked != ncclSuccess ? asked : found;
-  if (result == ncclSuccess || result == ncclInProgress) return "";
-  const char* last = ncclGetLastError(nullptr);
-  return concat("rank ", board_->rank(), ", group \"", label_, "\": NCCL reports ", ncclGetErrorString(result), " (",
-                last == nullptr ? "" : last, "). A peer or a link is gone; NCCL_DEBUG=INFO says more");
+bool Comm::raise_async_error() {
+  ncclResult_t result = ncclSuccess;
+  {
+    const std::unique_lock use(use_, std::try_to_lock);
+    if (!use || comm_ == nullptr) return false;
+    if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result); asked != ncclSuccess) result = asked;
+  }
+  if (result == ncclSuccess || result == ncclInProgress) return false;
+  const std::string said = concat("group \"", label_, "\": NCCL reports ", nccl_words(result));
+  if (const std::exception_ptr of_cuda = cuda_in_nccl(result, said))
+    board_->raise_own(concat("rank ", board_->rank(), ", ", said), of_cuda);
+  else
+    board_->raise(concat("rank ", board_->rank(), ", ", said, ". A peer or a link is gone; NCCL_DEBUG=INFO says more"));
+  return true;
 }
 
 // A thread that waits inside NCCL for a peer has to leave before the communicator can go. Revoking ends its wait and

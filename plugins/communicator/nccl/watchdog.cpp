@@ -76,10 +76,7 @@ bool Watchdog::look() {
 }
 
 void Watchdog::check_comm(Comm& comm) {
-  if (const std::string error = comm.async_error(); !error.empty()) {
-    board_->raise(error);
-    return;
-  }
+  if (comm.raise_async_error()) return;
   const auto oldest = comm.oldest();
   if (!oldest || oldest->age_s < kSuspiciousS) return;
   const CommStatus mine{

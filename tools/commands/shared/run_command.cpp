@@ -41,12 +41,10 @@ int check_output(int code, std::string_view command) {
 int run_command(const cli::Arguments& arguments, std::initializer_list<LibraryCommand> commands) {
   try {
     return check_output(run_one(arguments, commands), arguments.command().name);
-  } catch (const Error& e) {
-    return report(static_cast<int>(e.code()), e.what());
   } catch (const std::exception& e) {
-    const auto situation = situation_of(e);
-    if (!situation) throw;
-    return report(static_cast<int>(situation->code), situation->text());
+    if (const auto situation = situation_of(e)) return report(static_cast<int>(situation->code), situation->text());
+    if (const auto* error = dynamic_cast<const Error*>(&e)) return report(static_cast<int>(error->code()), e.what());
+    throw;
   }
 }
 
