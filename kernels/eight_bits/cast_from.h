@@ -24,8 +24,8 @@ struct CastFrom {
   const float* rstd = nullptr;   // of a norm: [N]
 };
 
-// Whether a cast computes its numbers: of bfloat16, in packs of 16 bytes. Else they have to be there. To e5m2 it
-// computes gradients alone.
+// Whether a cast computes its numbers: of bfloat16, in packs of 16 bytes. Else they have to be there. Those that are
+// cast to e5m2 are gradients: other kinds are refused.
 constexpr bool cast_from_fits(const CastFrom& from, int64_t k, Dtype dtype) {
   constexpr int64_t kPack = 8;
   const bool halves = from.kind == CastFrom::Kind::activation_backward && is_gated(from.activation);

@@ -42,9 +42,11 @@ at::Tensor Operand::value() const {
 
 std::vector<int64_t> Operand::sizes() const {
   std::vector<int64_t> sizes = x_.sizes().vec();
-  if (kind_ == Kind::activation && is_gated(activation_)) sizes.back() /= 2;
+  sizes.back() = columns();
   return sizes;
 }
+
+int64_t Operand::columns() const { return x_.size(-1) / (kind_ == Kind::activation && is_gated(activation_) ? 2 : 1); }
 
 int64_t Operand::rows() const { return x_.numel() / std::max<int64_t>(x_.size(-1), 1); }
 

@@ -22,8 +22,8 @@ class Operand {
   // The tensor; computed anew by each call where it is not there.
   at::Tensor value() const;
   std::vector<int64_t> sizes() const;
-  int64_t columns() const { return sizes().back(); }  // K
-  int64_t rows() const;                               // all before K
+  int64_t columns() const;  // K
+  int64_t rows() const;     // all before K
   at::ScalarType scalar_type() const { return x_.scalar_type(); }
 
   // For kernels that compute it: whether they do so there, what they compute it from, and `x` of it.
