@@ -50,8 +50,9 @@ struct SchedulePlan {
 
 struct DtypePlan {
   Dtypes types;
-  // Of operands of blocks' products, what plugins offer behind "products", in any order: .TYPE[.read_once]
-  // [.weights_kept][.takes_operands]; .gives_operands: norms and activations are left to casts. No type: parameters'.
+  // Of operands of blocks' products, what plugins offer behind "products", in any order: .TYPE[.of_blocks][.read_once]
+  // [.weights_kept][.takes_operands]; .gives_operands: norms and activations are left to casts; .gelu_fusion: GELU to
+  // products. No type: parameters'.
   std::string products;
   // What chose them: a plugin's id, a key of the configuration or "default".
   std::string precision = "default", gradient = "default", reduce = "default";

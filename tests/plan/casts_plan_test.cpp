@@ -1,4 +1,5 @@
 // What `drivetrain plan` counts of casts to 8 bits.
+#include "predict/hardware.h"
 #include "program/program_fixture.h"
 
 namespace drivetrain::test {
@@ -67,6 +68,31 @@ TEST_F(Casts, of_blocks_leave_out_what_they_compute) {
   const double weights = 3 * H * H + H * H + 2 * F * H + F * H, inputs = N * (H + H + H + F),
                gradients = N * (3 * H + H + 2 * F + H);
   EXPECT_NEAR(delayed / casts, N * (2 * H * 4 + F * 6 + 2 * F * 4) / (6 * (weights + inputs) + 4 * gradients), 1e-3);
+}
+
+// In the epilogues of products it neither reads what it is of again, nor writes its gradient in between. In 8 bits and
+// where it is not GELU a product has none.
+TEST_F(Casts, beside_them_gelu_in_products_leaves_out_two_passes) {
+  constexpr double F = 4096, N = 2048, kLayers = 2, kBytes = 2;
+  const auto write_shape = [&](const std::string& more) {
+    write("gpu.json",
+          R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 1024, "ffn_hidden_size": 4096,
+    "num_attention_heads": 8, "vocab_size": 4096, "max_position_embeddings": 512)" +
+              more + R"(}}, "train_batch_size": 4, "train_steps": 1, "device": "cuda",
+    "dataset": {"type": "synthetic", "params": {"seq_length": 512}}})");
+  };
+  const auto saved = [&](const std::string& precision) {
+    return passes(precision) - passes(precision, " --set fused_block.gelu_fusion=true");
+  };
+  const std::string bf16 = R"(bf16={"enabled": true})";
+  const Hardware h100 = read_hardware(std::string(DRIVETRAIN_SOURCE_DIR) + "/configs/hardware/h100.json", "");
+  write_shape("");
+  EXPECT_NEAR(saved(bf16), kLayers * 2 * F * N * kBytes / h100.pass_rate(), 1e-9);
+  EXPECT_EQ(saved(R"(fp8={"enabled": true})"), 0);
+  write_shape(
+      R"(, "activation": "swiglu", "add_bias": false, "normalization": "rmsnorm", "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": true)");
+  EXPECT_EQ(saved(bf16), 0);
 }
 
 }  // namespace

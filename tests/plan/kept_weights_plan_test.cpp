@@ -1,4 +1,5 @@
 // What `drivetrain plan` counts of weights in 8 bits that are kept, and which recipe it has faster.
+#include "predict/hardware.h"
 #include "program/program_fixture.h"
 
 namespace drivetrain::test {
@@ -55,7 +56,11 @@ TEST_F(KeptWeights, and_remembered_scales_make_a_step_faster) {
     return planned(precision, "matrix products", 1, 4) - planned(precision, "matrix products", 1, 2);
   };
   const auto step = [&](const std::string& precision) { return planned(precision, "", 4); };
-  EXPECT_NEAR(two_layers(in_8_bits("DelayedScaling")) / two_layers(R"(bf16={"enabled": true})"), 989. / 1979, 1e-6);
+  const Hardware h100 = read_hardware(std::string(DRIVETRAIN_SOURCE_DIR) + "/configs/hardware/h100.json", "");
+  for (const auto& [recipe, type] :
+       {std::pair("DelayedScaling", "float8"), std::pair("Float8BlockScaling", "float8_blocks")})
+    EXPECT_NEAR(two_layers(in_8_bits(recipe)) / two_layers(R"(bf16={"enabled": true})"),
+                h100.peak("bfloat16") / h100.peak(type), 1e-6);
   const double current = step(in_8_bits("Float8CurrentScaling")), delayed = step(in_8_bits("DelayedScaling"));
   EXPECT_LT(delayed, current);
   EXPECT_LT(step(in_8_bits("DelayedScaling", kKept)), delayed);

@@ -128,7 +128,7 @@ class Fp8 final : public Precision {
     const bool once = blocks || scaling_->recipe().delayed;
     const char *const read = once ? ".read_once" : "", *const kept = options_.keep_weights ? ".weights_kept" : "",
                       *const computed = options_.fp8_wgrad ? ".takes_operands" : "";
-    ctx.offer(cpu ? "products.float32" : concat("products.float8", read, kept, computed));
+    ctx.offer(cpu ? "products.float32" : concat("products.float8", blocks ? ".of_blocks" : "", read, kept, computed));
     if (cpu) ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
     if (ctx.model().mixture.experts > 0)
       ctx.cost("routers, gates of shared experts and the products of experts stay in 16 bits");

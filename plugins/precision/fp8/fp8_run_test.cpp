@@ -167,7 +167,7 @@ TEST_F(Fp8Plugin, says_what_its_products_are_computed_with) {
   for (const auto& [device, recipe, type] :
        {std::tuple("cpu", "DelayedScaling", "products.float32"),
         std::tuple("cuda", "DelayedScaling", "products.float8.read_once.takes_operands"),
-        std::tuple("cuda", "Float8BlockScaling", "products.float8.read_once.takes_operands"),
+        std::tuple("cuda", "Float8BlockScaling", "products.float8.of_blocks.read_once.takes_operands"),
         std::tuple("cuda", "Float8CurrentScaling", "products.float8.takes_operands"),
         std::tuple("cuda", R"(DelayedScaling", "fp8_wgrad": false, "_": ")", "products.float8.read_once"),
         std::tuple("cuda", R"(DelayedScaling", "keep_weights": true, "_": ")",

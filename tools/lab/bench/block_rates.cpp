@@ -1,9 +1,6 @@
 #include "bench/block_rates.h"
 
-#include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/rand.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
@@ -14,6 +11,7 @@
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
 
+#include "bench/eight_bit_layers.h"
 #include "bench/timing.h"
 #include "predict/shape_work.h"
 
@@ -25,13 +23,10 @@ constexpr double kFarBytes = 64 << 20;
 constexpr double kMostLayers = 64;
 constexpr int64_t kRounds = 5;
 constexpr int kOldestArchOf8Bits = 89;  // Ada, Hopper and what came after them multiply in 8 bits
+constexpr int kArchOfBlocks = 90;       // with scales of blocks Hopper alone, by cuBLASLt
 
 int64_t layers_of(double bytes_of_one) {
   return static_cast<int64_t>(std::clamp(std::ceil(kFarBytes / bytes_of_one), 1.0, kMostLayers));
-}
-
-at::Tensor numbers(const at::Device& device, at::ScalarType type, at::IntArrayRef sizes) {
-  return at::rand(sizes, at::TensorOptions(at::kFloat).device(device)).sub_(0.5).to(type);
 }
 
 ParamPtr param_of(const at::Device& device, at::ScalarType type, const std::vector<int64_t>& sizes) {
@@ -53,36 +48,6 @@ struct LinearLayer {
     accumulate_weight_grad(*weight, dy, x);
     y.reset();
   }
-};
-
-// One scale for all of a tensor. A product in 8 bits sums along the rows of both operands, so gradients read them
-// transposed. Types of results and kinds of sums are those of layers that compute in 8 bits.
-class EightBitLayer {
- public:
-  EightBitLayer(const at::Device& device, int64_t rows, int64_t out, int64_t in)
-      : x_(numbers(device, kType, {rows, in})),
-        dy_(numbers(device, kType, {rows, out})),
-        weight_(numbers(device, kType, {out, in})),
-        x_transposed_(transposed(x_)),
-        dy_transposed_(transposed(dy_)),
-        weight_transposed_(transposed(weight_)),
-        scale_(at::ones({}, at::TensorOptions(at::kFloat).device(device))) {}
-  void forward() { y_ = product_of(x_, weight_, at::kBFloat16, /*fast=*/true); }
-  void backward() {
-    product_of(dy_, weight_transposed_, at::kBFloat16, /*fast=*/false);
-    product_of(dy_transposed_, x_transposed_, at::kFloat, /*fast=*/false);
-    y_.reset();
-  }
-
- private:
-  static constexpr at::ScalarType kType = at::kFloat8_e4m3fn;
-
-  static at::Tensor transposed(const at::Tensor& t) { return t.view(at::kByte).t().contiguous().view(kType); }
-  at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, at::ScalarType out, bool fast) const {
-    return at::_scaled_mm(a, b.t(), scale_, scale_, {}, {}, out, fast);
-  }
-
-  at::Tensor x_, dy_, weight_, x_transposed_, dy_transposed_, weight_transposed_, scale_, y_;
 };
 
 // Forward through all layers and backward.
@@ -177,24 +142,37 @@ std::vector<ProductType> product_types(const at::Device& device, int arch) {
   if (device.is_cpu()) return types;
   types.push_back({dtype_name(at::kHalf), at::kHalf});
   if (arch >= kOldestArchOf8Bits) types.push_back({"float8", at::kFloat8_e4m3fn});
+  if (arch == kArchOfBlocks) types.push_back({"float8_blocks", at::kFloat8_e4m3fn, /*of_blocks=*/true});
   return types;
 }
 
-double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape) {
+double product_rate(const at::Device& device, const ProductType& given, const MeasuredProduct& shape) {
+  const at::ScalarType type = given.type;
   const auto rows = static_cast<int64_t>(shape.rows), out = static_cast<int64_t>(shape.out),
              in = static_cast<int64_t>(shape.in);
   const double bytes = static_cast<double>(c10::elementSize(type)) *
                        (shape.rows * shape.in + 2 * shape.rows * shape.out + 2 * shape.out * shape.in);
   const int64_t count = layers_of(bytes);
-  const double seconds = type == at::kFloat8_e4m3fn
-                             ? seconds_of_layers(device, count, [&] { return EightBitLayer(device, rows, out, in); })
-                             : seconds_of_layers(device, count, [&] {
-                                 return LinearLayer{numbers(device, type, {rows, in}),
-                                                    numbers(device, type, {rows, out}),
-                                                    {},
-                                                    param_of(device, type, {out, in})};
-                               });
-  return 6 * shape.rows * shape.out * shape.in * static_cast<double>(count) / seconds;
+  const auto seconds = [&] {
+    if (given.of_blocks)
+      return seconds_of_layers(device, count, [&] { return BlockScaledLayer(device, rows, out, in); });
+    if (type == at::kFloat8_e4m3fn)
+      return seconds_of_layers(device, count, [&] { return EightBitLayer(device, rows, out, in); });
+    return seconds_of_layers(device, count, [&] {
+      return LinearLayer{
+          numbers(device, type, {rows, in}), numbers(device, type, {rows, out}), {}, param_of(device, type, {out, in})};
+    });
+  };
+  return 6 * shape.rows * shape.out * shape.in * static_cast<double>(count) / seconds();
+}
+
+void keep_busy(const at::Device& device, at::ScalarType type) {
+  constexpr int64_t kSize = 8192, kProducts = 32;
+  const at::Tensor x = numbers(device, type, {kSize, kSize});
+  for (double seconds = 0; seconds < 2;)
+    seconds += seconds_of(device, [&] {
+      for (int64_t i = 0; i < kProducts; ++i) product(x, x);
+    });
 }
 
 double operation_seconds(const at::Device& device) {

@@ -17,14 +17,19 @@ namespace drivetrain {
 struct ProductType {
   std::string name;
   at::ScalarType type;
+  bool of_blocks = false;  // 8 bits with a scale for each block of numbers
 };
 // All that a plan may ask for and a device multiplies in. `arch` is a GPU's, as in sm_90. On processors 8 bits are
 // emulated, and float16 may be.
 DRIVETRAIN_INTERNAL std::vector<ProductType> product_types(const at::Device& device, int arch);
 
 // FLOP/s of the three products of a layer: of its forward, and of both gradients. `shape.rate` is not read. In 8 bits
-// without the casts, which a plan counts as passes; all sizes are multiples of 16 then.
-DRIVETRAIN_INTERNAL double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape);
+// without the casts, which a plan counts as passes; all sizes are multiples of 16 then, and of blocks of 512.
+DRIVETRAIN_INTERNAL double product_rate(const at::Device& device, const ProductType& type,
+                                        const MeasuredProduct& shape);
+
+// For two seconds of products of that type. A GPU that was idle is faster than its power limit lets it be in a run.
+DRIVETRAIN_INTERNAL void keep_busy(const at::Device& device, at::ScalarType type);
 
 // Bytes per second, as the planner counts them (add_shape), of what a block does besides its products and attention,
 // forward and backward: norms with sums of the residual, the split into heads, the activation function, sums for

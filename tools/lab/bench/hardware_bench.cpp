@@ -48,7 +48,7 @@ std::vector<MeasuredProduct> measure_products(const at::Device& device, at::Scal
     for (const auto& [out, in] :
          {std::pair{128.0, 128.0}, {384.0, 384.0}, {1024.0, 256.0}, {768.0, 768.0}, {1024.0, 1024.0}}) {
       MeasuredProduct shape = {rows * more_rows, out * wider, in * wider, 0};
-      shape.rate = product_rate(device, type, shape);
+      shape.rate = product_rate(device, {"", type}, shape);
       list.push_back(shape);
     }
   return list;
@@ -172,14 +172,15 @@ double memory_of_rank(const RankAlone& rank) {
 void measure_types(Hardware& hardware, const RankAlone& rank) {
   const at::Device device = rank.device();
   const at::ScalarType type = trained_type(device);
+  if (!device.is_cpu()) keep_busy(device, type);
   const std::vector<MeasuredProduct> products = measure_products(device, type);
   const ProductFit fit = fit_products(products);
   hardware.products = fit.rates;
   hardware.peak_tflops = Value::object();
   const int arch = device.is_cpu() ? 0 : device_runtime()->facts(static_cast<int>(rank.environment().local_rank)).arch;
-  for (const auto& [name, other] : product_types(device, arch)) {
-    const double times = other == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
-    hardware.peak_tflops.set(name, times * fit.peak / 1e12);
+  for (const ProductType& other : product_types(device, arch)) {
+    const double times = other.type == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
+    hardware.peak_tflops.set(other.name, times * fit.peak / 1e12);
   }
   const int64_t few = device.is_cpu() ? 128 : 512, many = 8 * few;
   const double small = attention_rate(*make_default<Attention>(rank), device, few),

@@ -18,8 +18,9 @@ namespace drivetrain {
 namespace {
 
 constexpr double kPassBytes = 64 << 20;
-constexpr double kMomentBytes = 8;          // of two float32 moments
-constexpr int64_t kEndElements = 32 << 20;  // parameters that are updated
+constexpr double kMomentBytes = 8;  // of two float32 moments
+// Parameters that are updated: on a GPU so many that its host is faster at starting kernels than they are.
+constexpr int64_t kEndElements = 32 << 20, kEndElementsOnGpu = 256 << 20;
 constexpr int64_t kEndRounds = 7;
 
 // Bytes per second of passes as blocks make them between their products. On a processor their arithmetic takes longer
@@ -76,7 +77,8 @@ EndRates measure_end(const RankAlone& rank) {
     const double update = update_rate(device);
     return {update, update};
   }
-  const OptimizerPieces pieces(kEndElements, {1024, 1024}, device);
+  const int64_t elements = device.is_cpu() ? kEndElements : kEndElementsOnGpu, side = device.is_cpu() ? 1024 : 4096;
+  const OptimizerPieces pieces(elements, {side, side}, device);
   OptimizerStep end(optimizer, pieces, device);
   const at::Tensor x = at::rand({1024, 1024}, pieces.value.options());
   const auto products = [&] {
@@ -84,7 +86,7 @@ EndRates measure_end(const RankAlone& rank) {
   };
   const auto seconds = take_turns(device, {[&] { end.norm(); }, [&] { end.update(); }, products}, kEndRounds);
   const auto rate = [&](size_t i, double bytes) {
-    return bytes * static_cast<double>(kEndElements) / spread_of(seconds[i]).median;
+    return bytes * static_cast<double>(elements) / spread_of(seconds[i]).median;
   };
   return {rate(1, 2 * (4 + kMomentBytes) + 4), rate(0, 4)};
 }

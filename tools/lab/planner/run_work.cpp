@@ -64,9 +64,9 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
 // the largest value and for what it writes, unless the plugin says that it reads once; weights that it keeps are cast
 // once per update, into both. Passes count three times forward.
 void add_casts(StepWork& work, const RunPlan& plan) {
-  const std::string type = "float8", &products = plan.dtypes.products;
-  if (products.find(type) == std::string::npos) return;
-  const auto says = [&](const char* word) { return products.find(word) != std::string::npos; };
+  const auto says = [&](const char* word) { return plan.dtypes.products.find(word) != std::string::npos; };
+  if (!says(".float8")) return;
+  const char* const type = says(".of_blocks") ? "float8_blocks" : "float8";
   const double cast = (says(".read_once") ? 1 : 2) * plan.run.compute_bytes + 1, both = cast + 1;
   const double weight = says(".weights_kept") ? both / static_cast<double>(plan.batch.accumulation) : 2 * cast;
   for (ProductWork& p : work.products) {
@@ -90,6 +90,15 @@ void take_off_operands(StepWork& work, const RunPlan& plan, const ModelShape& sh
   const double activation = shape.ffn * (1 + 2 * reads - (reads - 1) * wide);
   const double gradient = shape.gated ? wide * shape.ffn * (1 + reads - (reads - 1) * (1 + 1 / wide)) : 0;
   work.passed_bytes -= shape.layers / cuts.stages * cuts.tokens * cuts.element * (norms + activation + gradient) / 3;
+}
+
+// GELU in the epilogues of products: the first product writes what it is of and what it gives, the second's gradient
+// reads the former. A pass of its own would read the former and, backward, write the gradient between.
+void take_off_gelu(StepWork& work, const RunPlan& plan, const ModelShape& shape, const ShapeCuts& cuts) {
+  const std::string& products = plan.dtypes.products;
+  if (products.find(".gelu_fusion") == std::string::npos || products.find(".float8") != std::string::npos) return;
+  if (shape.gated || cuts.tensor > 1) return;
+  work.passed_bytes -= shape.layers / cuts.stages * cuts.tokens * cuts.element * 2 * shape.ffn / 3;
 }
 
 // Ranks that share the experts of a layer.
@@ -293,6 +302,7 @@ StepWork work_of_run(const PreparedRun& run) {
   fit_products(work, plan.model_alone, tokens, tensor * stages);
   add_casts(work, plan);
   take_off_operands(work, plan, shape, cuts);
+  take_off_gelu(work, plan, shape, cuts);
   add_experts(work, plan, cuts.tokens_outside, stages);
   apply_windows(work, plan.model_alone);
   add_attention(work, run, positions_inside(plan), stages);

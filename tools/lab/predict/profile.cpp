@@ -11,6 +11,9 @@
 namespace drivetrain {
 namespace {
 
+// The loss of such systems reads and writes copies of 16-bit logits in float32, which are twice as large.
+constexpr double kLossCopies = 2;
+
 // Constants of one group of a profile, each with where it is from.
 class Constants {
  public:
@@ -105,6 +108,7 @@ StepWork with_profile(StepWork work, const ProfileTime& time) {
   (work.host_updated_bytes > 0 ? work.host_updated_bytes : work.updated_bytes) =
       time.update_bytes * work.updated_elements;
   work.norm_bytes = 0;  // step_s has it
+  work.loss_bytes *= kLossCopies;
   work.overlap = time.overlap;
   work.fixed_s = time.step_s + (work.owners > 1 ? time.owner_s * work.owners : 0);
   for (MessageWork& message : work.messages)

@@ -6,8 +6,8 @@ namespace {
 // What a block's forward reads and writes besides its products, in elements per token: two norms (read, write) and two
 // sums with the residual (two reads, write); the rotation of queries and keys; of the MLP the activation function.
 constexpr double kHiddenPasses = 10, kHeadPasses = 4, kFfnPasses = 3;
-// Logits in 16 bits are written and read, and float32 copies of them in the loss: bytes per token and word.
-constexpr double kLossBytes = 12;
+// Logits are read for their sum and again for their gradient, which is written: elements per token and word.
+constexpr double kLossPasses = 3;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void add_shape(StepWork& work, const ModelShape& m, const ShapeCuts& cuts) {
   const double outside = cuts.tokens_outside > 0 ? cuts.tokens_outside : t;
   const double inside = kHeadPasses * queries + kFfnPasses * m.ffn;
   work.passed_bytes += layers * cuts.element * (outside * kHiddenPasses * m.hidden + t * inside / cuts.tensor);
-  work.loss_bytes += t * m.vocab / cuts.tensor / cuts.stages * kLossBytes;
+  work.loss_bytes += t * m.vocab / cuts.tensor / cuts.stages * kLossPasses * cuts.element;
   work.seq_length = cuts.seq_length;
 }
 
