@@ -78,6 +78,12 @@ class Machine:
         found = re.search(r"(\d+)\.(\d+)\s*$", self.gpu)
         return int(found.group(1)) * 10 + int(found.group(2)) if found else 0
 
+    def wants(self, arch):
+        """`arch`: the oldest GPU that can do it, or it and the newest."""
+        oldest, newest = arch if isinstance(arch, tuple) else (arch, 1000)
+        if self.arch() > 0 and not oldest <= self.arch() <= newest:
+            raise NotRun(f"needs sm_{oldest}{' alone' if newest == oldest else ''}, and this is sm_{self.arch()}")
+
     @contextlib.contextmanager
     def within(self, seconds):
         """What runs in here ends after so many seconds, if the call does not end before."""
@@ -131,6 +137,14 @@ class Machine:
         if code:
             raise Failed(f"exit {code}: {words_of(err + chr(10) + out)}")
         return out
+
+    def answer(self, name, command, timeout):
+        """The JSON that a program prints."""
+        out = self.output(name, command, timeout)
+        try:
+            return json.loads(out)
+        except ValueError:
+            raise Failed(f"printed no JSON: {words_of(out)}") from None
 
     @staticmethod
     def end(process):
@@ -227,8 +241,32 @@ def files_of(machine, name):
     return folder, folder.with_suffix(".json")
 
 
+def write_config(machine, name, config):
+    """(folder, config file), written, of the run of that name."""
+    folder, file = files_of(machine, name)
+    file.write_text(json.dumps(dict(config, output_dir=str(folder))))
+    return folder, file
+
+
+def processes_with(entry):
+    """Processes of this user that have this `NAME=VALUE` in their environment."""
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+            if process.name.isdigit() and entry.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return sorted(found)
+
+
+def sane(losses):
+    """The same; a loss that is no number is null in the program's JSON."""
+    if not all(loss is not None and 0 < loss < 100 for loss in losses):
+        raise Failed(f"losses {losses}")
+    return losses
+
+
 def read_losses(folder):
-    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return sane([json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()])
 
 
 def start_of(machine, ranks):
@@ -236,9 +274,8 @@ def start_of(machine, ranks):
 
 
 def losses_of(machine, name, config, timeout, ranks=1, wrap=(), environment=None):
-    folder, file = files_of(machine, name)
+    folder, file = write_config(machine, name, config)
     shutil.rmtree(folder, ignore_errors=True)
-    file.write_text(json.dumps(dict(config, output_dir=str(folder))))
     machine.output(f"train {name}", [*wrap, *start_of(machine, ranks), file], timeout, environment)
     return read_losses(folder)
 

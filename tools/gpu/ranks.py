@@ -1,7 +1,7 @@
 """Several ranks on one GPU, at most four at a time: runs beside the CPU's losses, one set of bits, lost ranks, a resume over
 another number of ranks. Counts, losses and bits are what this shows: ranks that share a GPU take turns, so times tell nothing."""
+import contextlib
 import ctypes
-import json
 import os
 import pathlib
 import re
@@ -9,7 +9,7 @@ import signal
 import time
 
 import runs
-from machine import Failed, NotRun, files_of, losses_of, merged, read_losses, start_of
+from machine import Failed, NotRun, losses_of, merged, processes_with, read_losses, start_of, write_config
 
 SHARES_FROM = 23000  # of NCCL, as it tells its version
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
@@ -54,63 +54,74 @@ def both(*parts):
     return whole
 
 
+ACCUMULATED = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}
 OFFLOADED = {"offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
-# name: ranks, on both devices, on the GPU alone. The CPU has one rank and float32. Those of two ranks first: two of them run side
-# by side, and of four one at a time. Behind the first FIRST of them come bits, resumes and lost ranks, which a stage of 150 s has to reach.
-FIRST = 4
+EIGHT_LAYERS = {"model": {"params": {"num_layers": 8}}}  # two chunks for each of four stages
+# name: ranks, on both devices, on the GPU alone. The CPU has one rank and float32.
+#
+# A stage of 150 s reaches about half of it: on an H200 a row of two ranks takes 6 s and has another beside it, nearly all of that the start of
+# CUDA and NCCL and not the steps; one of four takes 7 s alone. So what no GPU has run before goes first: recorded steps, experts, 8 bits
+# and Muon. Before all but the first FIRST rows come resumes, lost ranks and bits.
+FIRST = 2
 TABLE = {
     "ddp": (2, {}, EAGER),
-    "ddp, accumulation of 2": (2, {}, both(EAGER, {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2})),
+    "zero 3, recorded": (2, {}, both(zero(3), RECORDED)),
+    "zero 2, recorded": (2, {}, both(zero(2), RECORDED)),
+    "zero 1, recorded, with evaluations": (2, {}, both(zero(1), RECORDED, {"eval_interval": 2, "eval_iters": 1})),
+    "fsdp, recorded": (2, {}, both(fsdp(), RECORDED)),
+    "1F1B, recorded": (2, {}, both(pipeline("one_f_one_b", 2), RECORDED)),
+    "zero bubble, recorded": (2, {}, both(pipeline("zero_bubble_h1", 2), RECORDED)),
+    "interleaved, recorded": (2, {}, both(pipeline("interleaved", 2, chunks=2), RECORDED)),
+    "gpipe, recorded": (2, {}, both(pipeline("gpipe", 2), RECORDED)),
+    "experts, 2 ranks": (2, EXPERTS, both(EAGER, {"expert_parallel": {"enabled": True, "size": 2}})),
+    "8 bits, tp": (2, {"fp8": {"enabled": True}}, tp(2)),
+    "Muon, zero 2": (2, MUON, zero(2)),
+    "zero 2, bfloat16, recorded": (2, {}, both(zero(2), HALF, RECORDED)),
+    "tp, recorded": (2, {}, both(tp(2), RECORDED)),
     "ddp, recorded": (2, {}, RECORDED),
-    "ddp, bfloat16": (2, {}, both(EAGER, HALF)),
     "ddp, bfloat16, recorded": (2, {}, both(RECORDED, HALF)),
-    "zero 1": (2, {}, zero(1)),
-    "zero 2": (2, {}, zero(2)),
-    "zero 3": (2, {}, zero(3)),
-    "fsdp": (2, {}, fsdp()),
+    "tp, sequence parallel, Llama shape, bfloat16": (2, LLAMA, both(tp(2, sequence_parallel=True), HALF)),
+    "ring, flash, bfloat16": (2, {}, both(context("ring", 2), HALF, {"attention": "flash"})),
     "zero 3, offload_param, offload_optimizer": (2, {}, zero(3, **OFFLOADED)),
     "zero 2, offload_optimizer, bfloat16": (2, {}, both(zero(2, offload_optimizer={"device": "cpu"}), HALF)),
     "zero 3, bfloat16, recompute full": (2, {}, both(zero(3), HALF, {"activation_checkpointing": "full"})),
-    "tp": (2, {}, tp(2)),
-    "tp, recorded": (2, {}, both(tp(2), RECORDED)),
+    "ulysses": (2, {}, context("ulysses", 2)),
+    "zero bubble": (2, {}, pipeline("zero_bubble_h1", 2)),
+    "fsdp": (2, {}, fsdp()),
+    "zero 2": (2, {}, zero(2)),
     "tp, sequence parallel": (2, {}, tp(2, sequence_parallel=True)),
-    "tp, sequence parallel, Llama shape, bfloat16": (2, LLAMA, both(tp(2, sequence_parallel=True), HALF)),
-    "gpipe": (2, {}, pipeline("gpipe", 2)),
     "1F1B": (2, {}, pipeline("one_f_one_b", 2)),
     "interleaved": (2, {}, pipeline("interleaved", 2, chunks=2)),
-    "zero bubble": (2, {}, pipeline("zero_bubble_h1", 2)),
+    "gpipe": (2, {}, pipeline("gpipe", 2)),
     "ring": (2, {}, context("ring", 2)),
-    "ulysses": (2, {}, context("ulysses", 2)),
-    "8 bits, tp": (2, {"fp8": {"enabled": True}}, tp(2)),
-    "experts, 2 ranks": (2, EXPERTS, both(EAGER, {"expert_parallel": {"enabled": True, "size": 2}})),
-    "Muon, zero 2": (2, MUON, zero(2)),
-    "ring, flash, bfloat16": (2, {}, both(context("ring", 2), HALF, {"attention": "flash"})),
-    "zero 1, recorded, with evaluations": (2, {}, both(zero(1), RECORDED, {"eval_interval": 2, "eval_iters": 1})),
-    "zero 2, recorded": (2, {}, both(zero(2), RECORDED)),
-    "zero 3, recorded": (2, {}, both(zero(3), RECORDED)),
-    "fsdp, recorded": (2, {}, both(fsdp(), RECORDED)),
-    "zero 2, bfloat16, recorded": (2, {}, both(zero(2), HALF, RECORDED)),
-    "gpipe, recorded": (2, {}, both(pipeline("gpipe", 2), RECORDED)),
-    "1F1B, recorded": (2, {}, both(pipeline("one_f_one_b", 2), RECORDED)),
-    "interleaved, recorded": (2, {}, both(pipeline("interleaved", 2, chunks=2), RECORDED)),
-    "zero bubble, recorded": (2, {}, both(pipeline("zero_bubble_h1", 2), RECORDED)),
-    "ddp, 4 ranks": (4, {}, EAGER),
-    "zero 1 in groups of 2": (4, {}, zero(1, group_size=2)),
-    "zero 2, 4 ranks": (4, {}, zero(2)),
-    "zero 3, 4 ranks": (4, {}, zero(3)),
-    "zero 3, hpZ": (4, {}, zero(3, zero_hpz_partition_size=2)),
-    "fsdp, hybrid": (4, {}, fsdp(shard_group_size=2)),
-    "1F1B, 4 stages": (4, {}, pipeline("one_f_one_b", 4)),
-    "gpipe, 4 stages": (4, {}, pipeline("gpipe", 4)),
-    "tp 2, pp 2": (4, {}, both(tp(2), pipeline("one_f_one_b", 2))),
-    "tp 2, zero 3, dp 2": (4, {}, both(tp(2), zero(3))),
-    "pp 2, zero 2, dp 2": (4, {}, both(pipeline("one_f_one_b", 2), zero(2))),
-    "ring 2, fsdp, dp 2": (4, {}, both(context("ring", 2), fsdp())),
-    "zero 2, 4 ranks, recorded": (4, {}, both(zero(2), RECORDED)),
+    "tp": (2, {}, tp(2)),
+    "zero 3": (2, {}, zero(3)),
+    "zero 1": (2, {}, zero(1)),
+    "ddp, bfloat16": (2, {}, both(EAGER, HALF)),
+    "ddp, accumulation of 2": (2, {}, both(EAGER, ACCUMULATED)),
     "zero 3, 4 ranks, recorded": (4, {}, both(zero(3), RECORDED)),
-    "fsdp, hybrid, recorded": (4, {}, both(fsdp(shard_group_size=2), RECORDED)),
     "1F1B, 4 stages, recorded": (4, {}, both(pipeline("one_f_one_b", 4), RECORDED)),
     "pp 2, zero 2, dp 2, recorded": (4, {}, both(pipeline("one_f_one_b", 2), zero(2), RECORDED)),
+    "fsdp, hybrid, recorded": (4, {}, both(fsdp(shard_group_size=2), RECORDED)),
+    "zero 2, 4 ranks, recorded": (4, {}, both(zero(2), RECORDED)),
+    "zero 3, hpZ": (4, {}, zero(3, zero_hpz_partition_size=2)),
+    "tp 2, zero 3, dp 2": (4, {}, both(tp(2), zero(3))),
+    "ring 2, fsdp, dp 2": (4, {}, both(context("ring", 2), fsdp())),
+    "tp 2, pp 2": (4, {}, both(tp(2), pipeline("one_f_one_b", 2))),
+    "pp 2, zero 2, dp 2": (4, {}, both(pipeline("one_f_one_b", 2), zero(2))),
+    "1F1B, 4 stages": (4, {}, pipeline("one_f_one_b", 4)),
+    "fsdp, hybrid": (4, {}, fsdp(shard_group_size=2)),
+    "zero 3, 4 ranks": (4, {}, zero(3)),
+    "zero 2, 4 ranks": (4, {}, zero(2)),
+    "zero 1 in groups of 2": (4, {}, zero(1, group_size=2)),
+    "gpipe, 4 stages": (4, {}, pipeline("gpipe", 4)),
+    "ddp, 4 ranks": (4, {}, EAGER),
+    "zero bubble, 4 stages": (4, {}, pipeline("zero_bubble_h1", 4)),
+    "interleaved, 4 stages": (4, EIGHT_LAYERS, pipeline("interleaved", 4, chunks=2)),
+    "fsdp, 4 ranks": (4, {}, fsdp()),
+    "ddp, 4 ranks, recorded": (4, {}, RECORDED),
+    "ddp, 4 ranks, bfloat16": (4, {}, both(EAGER, HALF)),
+    "ddp, 4 ranks, accumulation of 2": (4, {}, both(EAGER, dict(ACCUMULATED, train_micro_batch_size_per_gpu=1))),
 }
 SAME_BITS = {"ddp": EAGER, "zero 1": zero(1), "zero 3": zero(3), "fsdp": fsdp(), "zero 2, recorded": both(zero(2), RECORDED)}
 DETERMINISTIC = {"communicator": {"type": "nccl", "params": {"deterministic": True}}}
@@ -123,9 +134,9 @@ RESUMED = {
 ENDLESS = {"train_steps": 1000000, "monitors": {"type": "jsonl"}}
 # name: config, signal, rank, exit code, most seconds from the signal to the end.
 LOST = {
+    "SIGSTOP of rank 0, ddp": (both(EAGER, {"rendezvous_timeout_s": 12}), signal.SIGSTOP, 0, 5, 40),
     "SIGKILL of a rank, ddp": (EAGER, signal.SIGKILL, 1, 137, 10),
     "SIGKILL of a rank, 1F1B": (pipeline("one_f_one_b", 2), signal.SIGKILL, 1, 137, 10),
-    "SIGSTOP of rank 0, ddp": (both(EAGER, {"rendezvous_timeout_s": 12}), signal.SIGSTOP, 0, 5, 40),
 }
 
 
@@ -157,9 +168,8 @@ def tolerance_of(config):
     return runs.FLOAT32 if config["optimizer"]["type"] == "Muon" else FLOAT32
 
 
-def library(machine):
-    """(version, path) of the NCCL that runs take: DRIVETRAIN_NCCL, else LibTorch's."""
-    given = os.environ.get("DRIVETRAIN_NCCL")
+def library(machine, given=os.environ.get("DRIVETRAIN_NCCL")):
+    """(version, path) of the NCCL that runs take: the given one, else LibTorch's."""
     path = pathlib.Path(given) if given else machine.torch and machine.torch.parent / "nvidia/nccl/lib/libnccl.so.2"
     version = ctypes.c_int(0)
     try:
@@ -169,11 +179,15 @@ def library(machine):
     return version.value, path
 
 
+def text_of(version):
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
 def check_library(machine):
     if machine.dry:
         return "ncclGetVersion"
     version, path = library(machine)
-    return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100} of {path}"
+    return f"NCCL {text_of(version)} of {path}"
 
 
 def environment_for(machine, ranks):
@@ -182,8 +196,8 @@ def environment_for(machine, ranks):
         return {}
     version, path = library(machine)
     if version < SHARES_FROM:
-        raise NotRun(f"{ranks} ranks on {len(machine.gpus)} GPU need NCCL 2.30 or newer, and {path} is {version // 10000}."
-                     f"{version // 100 % 100}; DRIVETRAIN_NCCL=PATH names another")
+        raise NotRun(f"{ranks} ranks on {len(machine.gpus)} GPU need NCCL 2.30 or newer, and {path} is {text_of(version)}; "
+                     "DRIVETRAIN_NCCL=PATH names another")
     return SHARED
 
 
@@ -193,8 +207,7 @@ def check_row(machine, name, kept):
     if machine.dry:
         return f"drivetrain launch -n {ranks} CONFIG"
     environment = environment_for(machine, ranks)
-    if "fp8" in config and 0 < machine.arch() < 89:
-        raise NotRun(f"needs sm_89, and this is sm_{machine.arch()}")
+    machine.wants(89 if "fp8" in config else 80)
     expected = runs.reference(machine, name, reference, kept)
     found = losses_of(machine, name, config, 90, ranks, environment=environment)
     return compared(expected, found, tolerance_of(config))
@@ -231,41 +244,30 @@ def check_resumed(machine, name, kept):
     environment = environment_for(machine, max(before, ranks))
     expected = runs.reference(machine, name, SMALL, kept)
     losses_of(machine, name, on_gpu(both(first, SAVED)), 90, before, environment=environment)
-    folder, file = files_of(machine, name)
+    folder, file = write_config(machine, name, on_gpu(both(second, SAVED)))
     (folder / "metrics.jsonl").rename(folder / "before.jsonl")
-    file.write_text(json.dumps(dict(on_gpu(both(second, SAVED)), output_dir=str(folder))))
     machine.output(f"{name} again", [*start_of(machine, ranks), file, "--resume", "step-00000003"], 90, environment)
     return f"{before_way} on {before}, then {way} on {ranks}: " + compared(expected[3:], read_losses(folder), FLOAT32)
 
 
 def rank_process(launcher, rank):
     """The process of a rank among those that a launcher has begun, or None."""
-    parents, mine = {}, []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit():
-                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                if f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    mine.append(int(entry.name))
-        except OSError:  # it has ended meanwhile
-            pass
-    for pid in sorted(mine):
+    for pid in processes_with(f"RANK={rank}"):
         above = pid
-        while above in parents and above != launcher:
-            above = parents[above]
-        if above == launcher:
-            return pid
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            while above > 1 and above != launcher:
+                above = int(pathlib.Path(f"/proc/{above}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            if above == launcher:
+                return pid
     return None
 
 
 def check_lost(machine, name):
     more, sent, rank, code, most_s = LOST[name]
-    config = on_gpu(both(more, ENDLESS))
     if machine.dry:
         return f"drivetrain launch -n 2 CONFIG, {sent.name} to rank {rank}"
     environment = environment_for(machine, 2)
-    folder, file = files_of(machine, name)
-    file.write_text(json.dumps(dict(config, output_dir=str(folder))))
+    folder, file = write_config(machine, name, on_gpu(both(more, ENDLESS)))
     sent_at = []
 
     def send(process):

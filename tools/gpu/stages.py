@@ -5,7 +5,9 @@ import re
 import shutil
 from collections import namedtuple
 
+import errors
 import figures
+import long_sequences
 import ranks
 import runs
 from machine import Failed, NotRun, gtest_figures, losses_of, merged, run_gtest
@@ -67,6 +69,8 @@ def right(machine, kept):
         yield check("paths", name, lambda n=name: runs.check_run(machine, runs.PATHS, n, kept), pool=8)
     for capture in (False, True):
         yield check("paths", "resumed" + (", recorded" if capture else ""), lambda c=capture: runs.check_resumed(machine, c), pool=8)
+    for name, (*_, code, words) in errors.TABLE.items():
+        yield check("errors", name, lambda n=name: errors.check(machine, n), pool=5 if code == 2 else 1)
     sanitizer = find_sanitizer()
     if not sanitizer and not machine.dry:
         yield check("sanitizer", "compute-sanitizer", no_sanitizer)
@@ -98,15 +102,20 @@ def several(machine, kept):
     rows = [check(name, lambda n=name: ranks.check_row(machine, n, kept), pool=2 if size == 2 else 1)
             for name, (size, *_) in ranks.TABLE.items()]
     yield from rows[:ranks.FIRST]
-    yield check("deterministic", lambda: ranks.check_bits(machine))
     for name in ranks.RESUMED:
         yield check(name, lambda n=name: ranks.check_resumed(machine, n, kept))
+    # All of these and the rows of two behind them go on side by side, without a pause for the longest.
     for name in ranks.LOST:
         yield check(name, lambda n=name: ranks.check_lost(machine, n), pool=2)
+    yield check("deterministic", lambda: ranks.check_bits(machine), pool=2)
     yield from rows[ranks.FIRST:]
 
 
-STAGES = {"live": live, "right": right, "ranks": several, "time": time}
+def long(machine, kept):
+    yield Check("long", "long", long_sequences.NAME, 1, lambda: long_sequences.check(machine))
+
+
+STAGES = {"live": live, "right": right, "ranks": several, "time": time, "long": long}
 LIMITS = {"ranks": 150}  # seconds of a stage in one call; what it has no time for is left
 
 
@@ -119,8 +128,10 @@ def sanitized_configs():
 CONFIGS = {
     ("live", "train"): lambda: runs.configs(runs.LIVE),
     ("right", "paths"): lambda: [*runs.configs(runs.PATHS), *runs.resumed_configs()],
+    ("right", "errors"): errors.configs,
     ("right", "sanitizer"): sanitized_configs,
     ("ranks", "ranks"): ranks.configs,
+    ("long", "long"): long_sequences.configs,
 }
 
 
