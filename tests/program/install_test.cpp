@@ -96,7 +96,8 @@ TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
               {"| check | result | figures |", "live / train: configs | starts", "right / paths: configs | starts",
                "train: float32, 2 ranks | starts", "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"",
                "bench: llama_7b_gpu | starts", "paths: recompute offload | starts", "sanitizer: racecheck kernels_",
-               "profile: gpt2_124m_gpu | starts", "peer: llama_7b_gpu | starts", "everything is there and starts"});
+               "errors: no GPU visible | starts", "long / long: configs | starts", "profile: gpt2_124m_gpu | starts",
+               "peer: llama_7b_gpu | starts", "everything is there and starts"});
 }
 
 TEST_F(Installed, gpu_check_fails_where_something_is_missing_or_there_is_no_gpu) {

@@ -28,8 +28,8 @@ ONE_GPU = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").s
 NOT_SHARED = dict(ONE_GPU, NCCL_MULTI_RANK_GPU_ENABLE="")
 OLD_NCCL = dict(ONE_GPU, NCCL_MULTI_RANK_GPU_ENABLE="1", DRIVETRAIN_NCCL="")
 FILLED = "a GPU that another process fills"
-# name: ranks, what is changed, the environment, exit code, words of the message. Those of exit code 2 use no memory of a GPU, and run
-# side by side.
+# name: ranks, what is changed, the environment, exit code, words of the message. Those of exit code 2 end before they need memory of a
+# GPU, and run side by side.
 TABLE = {
     "two ranks on one GPU": (2, {}, NOT_SHARED, 2, "one and the same GPU"),
     "two ranks on one GPU, an NCCL that cannot": (2, {}, OLD_NCCL, 2, "needs NCCL 2.30"),
