@@ -10,6 +10,7 @@ from gpu_stand_ins import ANSWERS, StandIns
 
 import figures
 import long_sequences
+import product_choices
 
 STEP = {
     "machine": {"cores": 16, "threads": 16, "idle": True}, "run": {"parameters": 124475904, "device": "cuda", "layers": 12},
@@ -38,6 +39,14 @@ NCU = "\n".join(",".join(f'"{cell}"' for cell in row) for row in (
     ("3", "adam", "gpu__time_duration.sum", "ms", "1"), ("3", "adam", "dram__bytes.sum", "Gbyte", "2")))
 KERNELS = "4.00 ms in 3 kernels (two steps): gemm 75.0 % in 2, 1 GB/s; adam 25.0 % in 1, 2000 GB/s"
 
+
+# In place of nvcc: what it makes prints two lines.
+COMPILER = """#!/bin/sh
+echo nvcc "$@" >> "$CALLS"
+while [ "$1" != -o ]; do shift; done
+printf '#!/bin/sh\necho q, k, v: 163 150\necho gpt2_124m 36.3 ms of a step, by the fastest kernels of the same bits 35.1\n' > "$2"
+chmod +x "$2"
+"""
 
 # A run whose steps take 30, 21 and 23 s, and its plan.
 TRAINED = """#!/usr/bin/env python3
@@ -150,8 +159,11 @@ esac
                 self.assertIn(words, rows["gpt2_124m_gpu"]["figures"])
 
     def test_kernels_by_time_and_the_same_step_in_pytorch(self):
+        self.write("path/nvcc", COMPILER)
         told = {name: row["figures"] for name, row in self.became(only="profile").items()}
-        self.assertEqual(told, {"gpt2_124m_gpu": KERNELS, "llama_7b_gpu": KERNELS})
+        self.assertEqual(told, {"gpt2_124m_gpu": KERNELS, "llama_7b_gpu": KERNELS,
+                                product_choices.NAME: "gpt2_124m 36.3 ms of a step, by the fastest kernels of the same bits 35.1"})
+        self.assertIn("-arch sm_90", self.said)
         told = {name: row["figures"] for name, row in self.became(only="peer").items()}
         self.assertEqual(told["gpt2_124m_gpu"], "0.933 (0.930-0.940) of compiled's 0.0612 s, memory 0.84, losses within 2e-04")
 

@@ -8,6 +8,7 @@ from collections import namedtuple
 import errors
 import figures
 import long_sequences
+import product_choices
 import ranks
 import runs
 from machine import Failed, NotRun, gtest_figures, losses_of, merged, run_gtest
@@ -87,6 +88,7 @@ def time(machine, kept):
     def check(group, name, function):
         return Check("time", group, name, 1, function)
 
+    yield check("profile", product_choices.NAME, lambda: product_choices.check(machine))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
         yield check("profile", name, lambda n=name: figures.profile(machine, n))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
