@@ -89,6 +89,8 @@ TEST_F(Casts, beside_them_gelu_in_products_leaves_out_two_passes) {
   write_shape("");
   EXPECT_NEAR(saved(bf16), kLayers * 2 * F * N * kBytes / h100.pass_rate(), 1e-9);
   EXPECT_EQ(saved(R"(fp8={"enabled": true})"), 0);
+  EXPECT_EQ(passes(bf16, R"( --set 'lora={"r": 8}')"),
+            passes(bf16, R"( --set 'lora={"r": 8}' --set fused_block.gelu_fusion=true)"));
   write_shape(
       R"(, "activation": "swiglu", "add_bias": false, "normalization": "rmsnorm", "position_embedding_type": "rope",
     "untie_embeddings_and_output_weights": true)");

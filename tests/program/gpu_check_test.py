@@ -167,7 +167,7 @@ class GpuCheck(StandIns):
         self.assertIn("cannot be filled", third[errors.FILLED]["figures"])
 
     def test_a_process_that_a_run_leaves_is_found_wherever_it_went(self):
-        with subprocess.Popen(["sleep", "100"], env={errors.MARK: "some run"}, start_new_session=True) as left:
+        with subprocess.Popen(["sleep", "100"], env={errors.MARK: errors.mark_of("some run")}, start_new_session=True) as left:
             self.assertEqual(errors.left_by("some run", 0), str(left.pid))
             self.assertEqual(errors.left_by("another run", 0), "")
             left.kill()

@@ -74,6 +74,7 @@ class Figures(StandIns):
         for config in ("gpt2_124m_gpu", "llama_7b_gpu"):
             self.write(f"tree/configs/bench/{config}.json", "{}")
         self.write("tree/tools/bench/peer_pytorch.py", "")
+        self.write("path/nvcc", COMPILER)
         self.write("path/nvidia-smi", """#!/bin/sh
 case "$*" in
   *clocks*) echo '98, 1980, 2619, 640.50, 60' ;;
@@ -159,7 +160,6 @@ esac
                 self.assertIn(words, rows["gpt2_124m_gpu"]["figures"])
 
     def test_kernels_by_time_and_the_same_step_in_pytorch(self):
-        self.write("path/nvcc", COMPILER)
         told = {name: row["figures"] for name, row in self.became(only="profile").items()}
         self.assertEqual(told, {"gpt2_124m_gpu": KERNELS, "llama_7b_gpu": KERNELS,
                                 product_choices.NAME: "gpt2_124m 36.3 ms of a step, by the fastest kernels of the same bits 35.1"})

@@ -65,10 +65,15 @@ def filled(machine):
             holder.kill()
 
 
+def mark_of(name):
+    """Of this call alone: others may run beside it."""
+    return f"{name}, {os.getpid()}"
+
+
 def left_by(name, wait_s=5):
     """Processes of that run; those that are ending have a while."""
     end = time.monotonic() + wait_s
-    while (left := processes_with(f"{MARK}={name}")) and time.monotonic() < end:
+    while (left := processes_with(f"{MARK}={mark_of(name)}")) and time.monotonic() < end:
         time.sleep(0.1)
     return ", ".join(map(str, left))
 
@@ -92,7 +97,7 @@ def check(machine, name):
         raise NotRun(f"LibTorch's NCCL is {ranks.text_of(version)}, which lets them")
     with filled(machine) if name == FILLED else contextlib.nullcontext() as holders:
         begin = time.monotonic()
-        found, out, err = machine.run(name, command, MOST_S, dict(environment, **{MARK: name}))
+        found, out, err = machine.run(name, command, MOST_S, dict(environment, **{MARK: mark_of(name)}))
         text = f"exit {found} after {time.monotonic() - begin:.1f} s" + (f", {words!r}" if words else "")
     if found != code or words not in err + out:
         raise Failed(f"{text}: wanted {code}: {(err or out).strip()[-400:]}")

@@ -18,4 +18,4 @@ def check(machine):
     machine.output("compile product_choices", command, 120)
     if machine.dry:
         return "nvcc product_choices.cu"
-    return machine.output("product_choices", [program], 120).strip().splitlines()[-1]
+    return machine.output("product_choices", [program, *(["--without-8-bits"] if machine.arch() < 89 else [])], 120).strip().splitlines()[-1]

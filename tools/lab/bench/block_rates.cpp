@@ -166,10 +166,11 @@ double product_rate(const at::Device& device, const ProductType& given, const Me
   return 6 * shape.rows * shape.out * shape.in * static_cast<double>(count) / seconds();
 }
 
-void keep_busy(const at::Device& device, at::ScalarType type) {
+void keep_busy(const at::Device& device, at::ScalarType type, double least_seconds) {
   constexpr int64_t kSize = 8192, kProducts = 32;
+  if (device.is_cpu()) return;
   const at::Tensor x = numbers(device, type, {kSize, kSize});
-  for (double seconds = 0; seconds < 2;)
+  for (double seconds = 0; seconds < least_seconds;)
     seconds += seconds_of(device, [&] {
       for (int64_t i = 0; i < kProducts; ++i) product(x, x);
     });

@@ -28,8 +28,9 @@ DRIVETRAIN_INTERNAL std::vector<ProductType> product_types(const at::Device& dev
 DRIVETRAIN_INTERNAL double product_rate(const at::Device& device, const ProductType& type,
                                         const MeasuredProduct& shape);
 
-// For two seconds of products of that type. A GPU that was idle is faster than its power limit lets it be in a run.
-DRIVETRAIN_INTERNAL void keep_busy(const at::Device& device, at::ScalarType type);
+// With products of that type, so long at least. A GPU that was idle is faster than its power limit lets it be in a run.
+// Nothing on processors.
+DRIVETRAIN_INTERNAL void keep_busy(const at::Device& device, at::ScalarType type, double least_seconds);
 
 // Bytes per second, as the planner counts them (add_shape), of what a block does besides its products and attention,
 // forward and backward: norms with sums of the residual, the split into heads, the activation function, sums for

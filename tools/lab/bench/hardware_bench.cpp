@@ -40,6 +40,8 @@ constexpr double kOperationsOfVisit = 40;
 // Of products and attention in a training run: on GPUs those are of 16 bits.
 at::ScalarType trained_type(const at::Device& device) { return device.is_cpu() ? at::kFloat : at::kBFloat16; }
 
+constexpr double kBusySeconds = 0.3;  // of a GPU, before it is measured
+
 std::vector<MeasuredProduct> measure_products(const at::Device& device, at::ScalarType type) {
   std::vector<MeasuredProduct> list;
   // A GPU is given more tokens at a time, and wider models.
@@ -48,6 +50,7 @@ std::vector<MeasuredProduct> measure_products(const at::Device& device, at::Scal
     for (const auto& [out, in] :
          {std::pair{128.0, 128.0}, {384.0, 384.0}, {1024.0, 256.0}, {768.0, 768.0}, {1024.0, 1024.0}}) {
       MeasuredProduct shape = {rows * more_rows, out * wider, in * wider, 0};
+      keep_busy(device, type, kBusySeconds);
       shape.rate = product_rate(device, {"", type}, shape);
       list.push_back(shape);
     }
@@ -68,6 +71,7 @@ double attention_rate(const Attention& attention, const at::Device& device, int6
   const at::Tensor q = numbers(), k = numbers(), v = numbers(), dout = numbers();
   AttentionArgs args;
   args.scale = 1 / std::sqrt(static_cast<double>(size)), args.causal = true;
+  keep_busy(device, trained_type(device), kBusySeconds);
   const double seconds = typical_seconds(device, [&] {
     AttentionState state = attention.forward(q, k, v, args);
     attention.backward(dout, state, args);
@@ -172,13 +176,14 @@ double memory_of_rank(const RankAlone& rank) {
 void measure_types(Hardware& hardware, const RankAlone& rank) {
   const at::Device device = rank.device();
   const at::ScalarType type = trained_type(device);
-  if (!device.is_cpu()) keep_busy(device, type);
+  keep_busy(device, type, 2);
   const std::vector<MeasuredProduct> products = measure_products(device, type);
   const ProductFit fit = fit_products(products);
   hardware.products = fit.rates;
   hardware.peak_tflops = Value::object();
   const int arch = device.is_cpu() ? 0 : device_runtime()->facts(static_cast<int>(rank.environment().local_rank)).arch;
   for (const ProductType& other : product_types(device, arch)) {
+    keep_busy(device, type, kBusySeconds);
     const double times = other.type == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
     hardware.peak_tflops.set(other.name, times * fit.peak / 1e12);
   }

@@ -1,5 +1,6 @@
 #include "planner/products_work.h"
 
+#include <cmath>
 #include <string>
 
 namespace drivetrain {
@@ -42,7 +43,8 @@ void take_off_operands(StepWork& work, const RunPlan& plan, const ModelShape& sh
 void take_off_gelu(StepWork& work, const RunPlan& plan, const ModelShape& shape, const ShapeCuts& cuts) {
   const std::string& products = plan.dtypes.products;
   if (products.find(".gelu_fusion") == std::string::npos || products.find(".float8") != std::string::npos) return;
-  if (shape.gated || cuts.tensor > 1) return;
+  if (shape.gated || cuts.tensor > 1 || std::fmod(shape.ffn, 8) != 0) return;
+  if (plan.run.rank_trained.value_or(1) < plan.run.rank_share.value_or(1)) return;  // adapters, which have products
   work.passed_bytes -= shape.layers / cuts.stages * cuts.tokens * cuts.element * 2 * shape.ffn / 3;
 }
 

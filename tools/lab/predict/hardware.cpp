@@ -200,7 +200,7 @@ double Hardware::peak(const std::string& dtype) const {
       ErrorCode::config, path, ": no peak_tflops.", dtype, ", the type that the run computes in; the file has ",
       join(types),
       "\n   measure it (`drivetrain bench hardware --output FILE` writes float32 and bfloat16, of a GPU float16, too, "
-      "and float8 from sm_89 on) or take it from a file of configs/hardware");
+      "float8 from sm_89 on, and float8_blocks on sm_90) or take it from a file of configs/hardware");
 }
 
 double Hardware::host_memory_rate() const {

@@ -108,7 +108,7 @@ StepWork with_profile(StepWork work, const ProfileTime& time) {
   (work.host_updated_bytes > 0 ? work.host_updated_bytes : work.updated_bytes) =
       time.update_bytes * work.updated_elements;
   work.norm_bytes = 0;  // step_s has it
-  work.loss_bytes *= kLossCopies;
+  if (work.dtype != "float32") work.loss_bytes *= kLossCopies;
   work.overlap = time.overlap;
   work.fixed_s = time.step_s + (work.owners > 1 ? time.owner_s * work.owners : 0);
   for (MessageWork& message : work.messages)
