@@ -100,6 +100,27 @@ TEST_F(ProgramTest, a_missing_or_broken_libtorch_is_named_with_the_remedy) {
   EXPECT_TOLD(broken, "cannot open a library: " + torch() + "/lib/libc10.so");
 }
 
+// An installed tree on another machine: there is no script that brings LibTorch, and Python may have it.
+TEST_F(ProgramTest, away_from_a_clone_the_remedy_is_a_line_that_finds_the_torch_of_python) {
+  fs::create_directories(folder_ / "bin");
+  fs::copy_file(DRIVETRAIN_BUILD_DIR "/bin/drivetrain", folder_ / "bin/drivetrain");
+  const std::string program = (folder_ / "bin/drivetrain").string();
+  for (const char* words : {" inspect", " doctor", " train a.json"}) {
+    const Ran missing = run_shell("cd " + folder_.string() + " && DRIVETRAIN_TORCH=/no/such/torch " + program + words);
+    EXPECT_EQ(missing.code, 2) << words;
+    EXPECT_TOLD(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
+    EXPECT_TOLD(missing, "the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE " wheel");
+    EXPECT_EQ(missing.text.find("quickstart"), std::string::npos) << missing.text;
+    const size_t line = missing.text.find("export DRIVETRAIN_TORCH=");
+    ASSERT_NE(line, std::string::npos) << missing.text;
+    write("python/torch/__init__.py", "");
+    const Ran found =
+        run_shell("export PYTHONPATH=" + (folder_ / "python").string() + "\n" +
+                  missing.text.substr(line, missing.text.find('\n', line) - line) + "\necho \"$DRIVETRAIN_TORCH\"");
+    EXPECT_EQ(found.text, (folder_ / "python/torch").string() + "\n");
+  }
+}
+
 // As plugins are: whoever can change a library that is loaded can do what this user can.
 TEST_F(ProgramTest, a_libtorch_that_others_can_change_is_refused) {
   write("torch/version.py", "__version__ = '" DRIVETRAIN_TORCH_RELEASE "'\n");

@@ -51,9 +51,15 @@ fs::path library_path(const std::string& name) {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
 }
 
-const char* const kRemedy =
-    "\n   run tools/quickstart once, which brings it, or set DRIVETRAIN_TORCH to the `torch` folder of a "
-    "torch " DRIVETRAIN_TORCH_RELEASE " wheel";
+// In a clone its script brings LibTorch. An installed tree may lie on a machine that has nothing but Python's torch.
+std::string remedy() {
+  std::error_code unknown;
+  const bool in_clone = fs::exists(library_path("../../../tools/quickstart"), unknown);
+  return std::string("\n   ") + (in_clone ? "run tools/quickstart once, which brings it, or " : "") +
+         "set DRIVETRAIN_TORCH to the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE
+         " wheel; where python3 has that one:\n   export DRIVETRAIN_TORCH=$(python3 -c "
+         "'import os, torch; print(os.path.dirname(torch.__file__))')";
+}
 
 // Whoever can write a library that is loaded here is this user.
 void check_trust(const fs::path& libraries) {
@@ -73,11 +79,11 @@ fs::path torch_folder() {
   std::error_code failed;  // a folder that this user may not enter
   if (!fs::exists(folder / "lib/libtorch_cpu.so", failed))
     throw UsageError("no LibTorch at " + said + ": lib/libtorch_cpu.so is not there" +
-                     (failed ? " (" + failed.message() + ")" : "") + kRemedy);
+                     (failed ? " (" + failed.message() + ")" : "") + remedy());
   const std::string release = torch_release(folder.string());
   if (release.substr(0, release.find('+')) != DRIVETRAIN_TORCH_RELEASE)
     throw UsageError("LibTorch at " + said + " is " + (release.empty() ? "of an unknown release" : release) +
-                     "; this build needs " + DRIVETRAIN_TORCH_RELEASE + kRemedy);
+                     "; this build needs " + DRIVETRAIN_TORCH_RELEASE + remedy());
   if (chosen && *chosen) check_trust(folder / "lib");
   return fs::absolute(folder);
 }
@@ -103,7 +109,7 @@ void* main_library() {
   // MKL's products have the same bits on any number of threads only if it is told so before it is loaded. Whoever sets
   // the variable knows better.
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
-  for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
+  for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, remedy());
   return open_library(library_path(kName), kTogether);
 }
 
