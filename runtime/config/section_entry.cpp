@@ -124,6 +124,17 @@ void read_enabled(const Value& section, SectionEntry& entry, Problems& problems)
                  concat(entry.path, ".enabled: expected boolean, found ", describe(*enabled), boolean_hint(*enabled)));
 }
 
+// `path` of an entry of a list is "attention[0]", which is no key that could be written.
+std::string what_to_write(const std::string& path, const SectionForm& form) {
+  constexpr const char* kTyped = "{\"type\": NAME, \"params\": {...}}";
+  const std::string key = path.substr(0, path.find('['));
+  if (key != path)
+    return concat("\n   write \"NAME\" or ", kTyped, " in this place of the list, or options without a list: \"", key,
+                  "\": {...}");
+  return concat("\n   write \"", key, "\": ", kTyped,
+                form.number.empty() ? std::string() : concat(", or a number, its \"", form.number, "\""));
+}
+
 }  // namespace
 
 std::optional<SectionEntry> read_section_entry(const Value& value, const SectionForm& form, const std::string& path,
@@ -168,10 +179,8 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     if (off && entry.enabled) name_idle_options(entry, *off, form, problems);
     if (off) entry.enabled = false;
   } else {
-    problems.add(value.where,
-                 concat(path, ": expected a type name or an object, found ", describe(value), "\n   write \"", path,
-                        "\": {\"type\": ..., \"params\": {...}}",
-                        form.number.empty() ? std::string() : concat(", or a number, its \"", form.number, "\"")));
+    problems.add(value.where, concat(path, ": expected a type name or an object, found ", describe(value),
+                                     what_to_write(path, form)));
     return {};
   }
   return entry;

@@ -146,6 +146,7 @@ class Selector {
   void read_preferences(const std::string& key, const SectionFact& fact, const Value& list) {
     std::vector<Selection> found;
     Problems misses;
+    const size_t before = problems_.list().size();
     for (size_t i = 0; i < list.items().size(); ++i) {
       const auto entry = read_entry(key, fact, list.items()[i], concat(key, "[", i, "]"));
       if (!entry || !entry->enabled) continue;
@@ -153,7 +154,8 @@ class Selector {
       if (plugin) found.push_back(selection_of(*plugin, *entry));
     }
     asked_[fact.kind] = true;
-    if (found.empty() && misses.empty())
+    const bool all_were_read = problems_.list().size() == before;  // what is no section is told already
+    if (found.empty() && misses.empty() && all_were_read)
       problems_.add(list.where, concat(key, ": the list names nothing\n   say what it is to hold, or leave the key out",
                                        is_any_number(fact.kind) ? "; false is for none" : ""));
     for (const Problem& p : misses.list()) {

@@ -159,6 +159,39 @@ TEST(Set, Mistakes_are_numbered) {
             "--set #6  key \"k\" is given twice; the first is at --set #6\n   remove one of them");
 }
 
+std::string notes_of_sets(const std::string& config, const std::vector<std::string>& sets) {
+  Value value = parse_json(config, "a.json");
+  Problems problems;
+  for (size_t i = 0; i < sets.size(); ++i) apply_set(value, sets[i], static_cast<int>(i) + 1, problems);
+  EXPECT_EQ(problems.text(), "");
+  std::string text;
+  for (const Problem& note : problems.notes()) text += note.where.text() + "  " + note.message + "\n";
+  return text;
+}
+
+TEST(Set, Of_two_for_one_key_the_later_one_counts_and_is_noted_with_both) {
+  EXPECT_EQ(after_set(R"({"seed": 1})", {"seed=2", "seed=3"}), R"({"seed":3})");
+  EXPECT_EQ(notes_of_sets(R"({"seed": 1})", {"seed=2", "seed=3"}),
+            "--set #2  seed: 3 is what counts, and not 2 of --set #1\n");
+  EXPECT_EQ(notes_of_sets(R"({"optimizer": "sgd"})", {"a=1", "optimizer.lr=2", "optimizer.params.lr=3"}),
+            "--set #3  optimizer.params.lr: 3 is what counts, and not 2 of --set #2\n");
+  EXPECT_EQ(notes_of_sets("{}", {"attention=flash", "attention.type=standard"}),
+            "--set #2  attention.type: \"standard\" is what counts, and not \"flash\" of --set #1\n");
+  // A whole section drops what was set in it.
+  EXPECT_EQ(notes_of_sets(R"({"m": {"p": 1}})", {"m.a.b=2", R"(m={"c": 4})"}),
+            "--set #2  m: {\"c\":4} is what counts, and not 2 of --set #1\n");
+  EXPECT_EQ(notes_of_sets("{}", {"seed=2", "seed=null"}),
+            "--set #2  seed: null is what counts, and not 2 of --set #1\n");
+  for (const std::vector<std::string>& same :
+       std::vector<std::vector<std::string>>{{"seed=2", "seed=2"},
+                                             {R"(m={"a": 2})", R"(m={"a": 2, "b": 3})"},
+                                             {"m.a=2", R"(m={"b": 3, "a": 2})"},
+                                             {"seed=null", "seed=2"},
+                                             {"m=null", "m.a=1"},
+                                             {"m.a=1", "m.b=2"}})
+    EXPECT_EQ(notes_of_sets(R"({"seed": 1, "m": {"z": 5}})", same), "") << same[0] << " " << same[1];
+}
+
 TEST(Set, Later_errors_name_the_argument) {
   Value value = parse_json(R"({"train_steps": 1})", "a.json");
   Problems problems;

@@ -247,6 +247,22 @@ TEST(Sections, A_list_that_names_nothing_is_refused_by_its_key_where_there_is_ro
   EXPECT_HAS(refusal(R"("fused": {"type": ""})"), "fused.type: expected the name of a type, found string \"\"");
 }
 
+// Told once, at its place in the list, with what can stand there: the path of an entry is no key.
+TEST(Sections, An_entry_of_a_list_that_is_no_section_is_one_problem) {
+  for (const std::string key : {"attention", "optimizer", "bf16", "fused", "monitors"})
+    for (const auto& [entry, found] :
+         {std::pair("[]", "array"), std::pair("\"\"", "string \"\""), std::pair("3", "integer 3")})
+      EXPECT_EQ(
+          refusal(concat("\"", key, "\": [", entry, "]")),
+          concat("a.json:3:", key.size() + 6, "  ", key, "[0]: expected a type name or an object, found ", found,
+                 "\n   write \"NAME\" or {\"type\": NAME, \"params\": {...}} in this place of the list, or options ",
+                 "without a list: \"", key, "\": {...}"));
+  const std::string two = refusal(R"("attention": ["", "flash", []])");
+  EXPECT_HAS(two, "attention[0]: expected a type name");
+  EXPECT_HAS(two, "attention[2]: expected a type name");
+  EXPECT_EQ(two.find("names nothing"), std::string::npos) << two;
+}
+
 TEST(Sections, A_section_of_its_own_switches_off_that_plugin_alone) {
   EXPECT_EQ(names(select(""), "strategy"), "fused average");
   for (const char* off : {R"("fused": false)", R"("fused": {"enabled": false})"})
@@ -276,7 +292,7 @@ TEST(Sections, A_number_is_the_size_of_tensor_parallelism) {
   EXPECT_EQ(names(select(R"("tensor_parallel": "none")", without("cut")), "tensor_parallel"), "");
   EXPECT_EQ(refusal(R"("tensor_parallel": true)"),
             "a.json:3:20  tensor_parallel: expected a type name or an object, found boolean true\n"
-            "   write \"tensor_parallel\": {\"type\": ..., \"params\": {...}}, or a number, its \"size\"");
+            "   write \"tensor_parallel\": {\"type\": NAME, \"params\": {...}}, or a number, its \"size\"");
   EXPECT_HAS(refusal(R"("tensor_parallel": 2)", without("cut")), "no installed plugin reads this section");
 }
 

@@ -192,7 +192,12 @@ TEST(Environment, files_have_names_and_values) {
   setenv("LAUNCH_HOSTS_TEST", "here", 1);
   EXPECT_EQ(environment_of_option({"LAUNCH_HOSTS_TEST", "X=a=b"}), (Words{"LAUNCH_HOSTS_TEST=here", "X=a=b"}));
   EXPECT_REFUSED(environment_of_option({"LAUNCH_HOSTS_NOT_SET"}), "the variable is not set here");
-  EXPECT_REFUSED(environment_of_option({"X=a", "Y=b", "X=c"}), "--env X is given twice, with two values");
+  EXPECT_REFUSED(environment_of_option({"X=a", "Y=b", "X=c"}),
+                 "--env X is given twice, as \"X=a\" and \"X=c\", with two values: leave out one of them");
+  for (const std::string name : {"LAUNCH_HOSTS_TEST", "LAUNCH_HOSTS_NOT_SET"})  // of another value here, and of none
+    for (const Words& both : {Words{name, name + "=2"}, Words{name + "=2", name}})
+      EXPECT_REFUSED(environment_of_option(both),
+                     "--env " + name + " is given twice, as \"" + both[0] + "\" and \"" + both[1] + "\"");
   EXPECT_EQ(environment_of_option({"X=a", "LAUNCH_HOSTS_TEST", "LAUNCH_HOSTS_TEST=here", "X=a"}).size(), 4u);
 }
 

@@ -35,6 +35,12 @@ bool is_of_one_run(const std::string& name) {
   return name == kTaskVariable || std::find(given.begin(), given.end(), name) != given.end();
 }
 
+// `KEY` with its value in this environment; as it is where it has none.
+std::string with_value_here(const std::string& entry) {
+  const char* const value = entry.find('=') == std::string::npos ? std::getenv(entry.c_str()) : nullptr;
+  return value ? entry + "=" + value : entry;
+}
+
 std::vector<std::string> entries_of_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) return {};
@@ -69,18 +75,19 @@ std::vector<std::string> parse_environment_file(const std::string& text, const s
 
 std::vector<std::string> environment_of_option(const std::vector<std::string>& given) {
   std::vector<std::string> list;
-  for (const std::string& entry : given) {
-    const std::string name = name_of_entry(entry);
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::string &entry = given[i], name = name_of_entry(entry);
     if (!is_variable_name(name)) throw UsageError("launch: --env wants KEY or KEY=VALUE, got \"" + shown(entry) + "\"");
     if (is_of_one_run(name)) throw UsageError("launch: --env " + name + ": " + kGivenByLaunch);
-    const char* const value = std::getenv(name.c_str());
-    if (name == entry && !value)
-      throw UsageError("launch: --env " + name + ": the variable is not set here; set it, or give " + name + "=VALUE");
-    list.push_back(name == entry ? name + "=" + value : entry);
-    for (const std::string& other : list)
-      if (name_of_entry(other) == name && other != list.back())
-        throw UsageError("launch: --env " + name + " is given twice, with two values: leave out one of them");
+    list.push_back(with_value_here(entry));
+    for (size_t earlier = 0; earlier < i; ++earlier)
+      if (name_of_entry(given[earlier]) == name && list[earlier] != list[i])
+        throw UsageError("launch: --env " + name + " is given twice, as \"" + shown(given[earlier]) + "\" and \"" +
+                         shown(entry) + "\", with two values: leave out one of them");
   }
+  for (const std::string& entry : list)
+    if (const std::string name = name_of_entry(entry); name == entry)
+      throw UsageError("launch: --env " + name + ": the variable is not set here; set it, or give " + name + "=VALUE");
   return list;
 }
 

@@ -2,6 +2,8 @@
 // reached by the same path in both.
 #include "config_files/load.h"
 
+#include <string_view>
+
 #include "base/json_read.h"
 #include "base/printable.h"
 #include "base/value_error.h"
@@ -11,6 +13,17 @@
 
 namespace drivetrain {
 namespace {
+
+constexpr std::string_view kSet = "--set #";
+
+// What an earlier --set asked for in this value and the one in its place does not; of several the first one.
+const Value* lost_setting(const Value& old, const Value* now) {
+  if (old.is_null() || (now && *now == old)) return nullptr;
+  if (!old.is_object() || old.members().empty()) return old.where.file.starts_with(kSet) ? &old : nullptr;
+  for (const Value::Member& m : old.members())
+    if (const Value* const lost = lost_setting(m.value, now ? now->find(m.key) : nullptr)) return lost;
+  return nullptr;
+}
 
 Value empty_object(const Position& where) {
   Value object = Value::object();
@@ -52,8 +65,9 @@ class SetPath {
     return false;
   }
 
-  // Throws ValueError where the path runs into a value that has no keys.
-  void assign(Value& config, Value value) {
+  // Throws ValueError where the path runs into a value that has no keys. Of two arguments for one key the later one
+  // counts, which is noted: a script may put its user's behind its own.
+  void assign(Value& config, Value value, Problems& problems) {
     Value* at = &config;
     for (size_t depth = 0; depth < keys_.size(); ++depth) {
       if (depth == 1) at = section_part(*at, keys_[depth], keys_.size() == 2);
@@ -61,6 +75,10 @@ class SetPath {
       at = &child(*at, depth);
     }
     value.key_where = where_;
+    const Value* const old = at->find(keys_.back());
+    if (const Value* const lost = old ? lost_setting(*old, &value) : nullptr)
+      problems.note(where_, concat(path(keys_.size() - 1), ": ", shown(value.to_json()), " is what counts, and not ",
+                                   shown(lost->to_json()), " of ", lost->where.file));
     at->set(keys_.back(), std::move(value));
   }
 
@@ -102,7 +120,7 @@ class SetPath {
 }  // namespace
 
 void apply_set(Value& config, const std::string& argument, int number, Problems& problems) {
-  const Position where{concat("--set #", number), 0, 0};
+  const Position where{concat(kSet, number), 0, 0};
   const size_t equals = argument.find('=');
   if (equals == std::string::npos) {
     return problems.add(where,
@@ -118,7 +136,7 @@ void apply_set(Value& config, const std::string& argument, int number, Problems&
   if (!read_json(text, where.file, JsonPositions::none, value, syntax, problems)) value = Value(text);
   value.where = where;
   try {
-    path.assign(config, std::move(value));
+    path.assign(config, std::move(value), problems);
   } catch (const ValueError& e) {
     problems.add(e.where, e.problem);
   }
