@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
 
@@ -17,12 +18,21 @@ namespace drivetrain {
 namespace {
 
 constexpr int64_t kRanks = 2, kSteps = 6, kRecorded = 4;  // the step that is recorded
+constexpr int kLiesOn = 1;                                // the rank
 
-// What is recorded also runs; a replay does not.
+// What is recorded also runs; a replay does not. Of the rank whose thread it is.
 struct SilentGraph final : DeviceGraph {
-  void begin() override {}
-  void end() override {}
+  ~SilentGraph() override { recording = nullptr; }
+  void begin() override { recording = this; }
+  void end() override {
+    recording = nullptr;
+    if (broken)
+      throw c10::AcceleratorError({__func__, __FILE__, 0}, 901, "CUDA error: operation failed due to a previous error");
+  }
+  bool is_whole() override { return !broken; }
   void replay() override {}
+  bool broken = false;
+  static inline thread_local SilentGraph* recording = nullptr;
 };
 
 struct SilentDevice final : test::IdleDevice {
@@ -36,11 +46,36 @@ struct RankOutcome {
   std::vector<double> losses;
   std::vector<std::string> calls;
   std::string error;
+  ErrorCode code{};  // of the error
 };
+
+// What a plugin does within its hook that said that it may be recorded.
+enum class Lie { none, breaks_the_recording, and_says_so };
 
 struct Way {
   const char* config;
   bool told = true;  // Services::recorded; a run on the CPU says no
+  Lie lie = Lie::none;
+  std::string hook{};
+};
+
+// Waits for its device, as a plugin does that reads a value: the driver breaks the recording, and the plugin may keep
+// that to itself.
+struct Liar final : Strategy {
+  Liar(Lie does, std::string in) : lie(does), hook(std::move(in)) {}
+  void before_forward(const Visit&, StepContext&) override { act("before_forward"); }
+  void after_backward(const Visit&, StepContext&) override { act("after_backward"); }
+  void flush_grads(StepContext&) override { act("flush_grads"); }
+  void after_update(Trainables&, StepContext&) override { act("after_update"); }
+  void act(const std::string& here) const {
+    if (here != hook || !SilentGraph::recording) return;
+    SilentGraph::recording->broken = true;
+    if (lie == Lie::and_says_so)
+      throw c10::AcceleratorError({__func__, __FILE__, 0}, 900,
+                                  "CUDA error: operation not permitted when stream is capturing");
+  }
+  const Lie lie;
+  const std::string hook;
 };
 
 void train_rank(const Way& way, bool recorded, int rank, const std::shared_ptr<Store>& store, RankOutcome& to) {
@@ -71,13 +106,15 @@ void train_rank(const Way& way, bool recorded, int rank, const std::shared_ptr<S
   run.services->recorded = way.told;
   try {
     build_run(run);
+    if (way.lie != Lie::none && rank == kLiesOn)
+      run.plugins.strategies.push_back({"strategy/liar", std::make_shared<Liar>(way.lie, way.hook)});
     run.plan.capture.on = recorded;
     const std::atomic<int> stop = 0;
     Trainer trainer(
         trainer_parts(run), [&](int64_t, Value data) { to.losses.push_back(data.find("loss")->as_double()); }, stop);
     trainer.train();
   } catch (const Error& e) {
-    to.error = e.what();
+    to.error = e.what(), to.code = e.code();
     run.plugins.communicator->abort(e.what());
   }
   for (const FlightEntry& e : flight->entries())
@@ -136,6 +173,24 @@ TEST_F(RecordedRanks, a_gather_that_would_cross_the_end_of_a_recorded_update_is_
   for (const char* words : {"data_parallel/zero, hook before_forward", "waits for all_gather #",
                             "made before this part of the step", "set \"capture\": false"})
     EXPECT_NE(errors.find(words), std::string::npos) << words << " in " << errors;
+}
+
+// Named, not hung: the rank ends with the plugin's name and code, and its peer, which waits for it within the step or
+// behind it, with what that rank said.
+TEST_P(RecordedRanks, end_with_the_name_of_a_plugin_that_lies_on_one_of_them) {
+  for (const Lie lie : {Lie::breaks_the_recording, Lie::and_says_so})
+    for (const std::string hook : {"before_forward", "after_backward", "flush_grads", "after_update"}) {
+      const std::vector<RankOutcome> ranks = train({GetParam().config, true, lie, hook}, true);
+      const RankOutcome &liar = ranks[kLiesOn], &peer = ranks[0];
+      const std::string named = "in strategy/liar, hook " + hook;
+      EXPECT_EQ(liar.code, ErrorCode::plugin) << liar.error;
+      EXPECT_EQ(liar.error.find(named), 0U) << liar.error;
+      EXPECT_NE(liar.error.find("\"capture\": false"), std::string::npos) << liar.error;
+      EXPECT_EQ(liar.error.find("broke the recording") != std::string::npos, lie == Lie::breaks_the_recording);
+      EXPECT_EQ(peer.code, ErrorCode::communication) << hook << peer.error;
+      EXPECT_NE(peer.error.find("rank 1 aborted: " + named), std::string::npos) << peer.error;
+      EXPECT_EQ(liar.losses.size(), static_cast<size_t>(kRecorded - 1)) << hook;
+    }
 }
 
 }  // namespace
