@@ -9,6 +9,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "formats/state_names.h"
 #include "plugin_calls/plugin_call.h"
 #include "state/hf_folder.h"
@@ -86,6 +87,41 @@ class CheckpointWeights final : public WeightSource {
   std::vector<std::string> warnings_;
 };
 
+// One checkpoint of a folder that may have others: what it says of damage is followed by how to take one of those.
+class OneOfMany final : public Checkpoint {
+ public:
+  OneOfMany(std::shared_ptr<const Checkpoint> inner, std::string remedy)
+      : inner_(std::move(inner)), remedy_(std::move(remedy)) {}
+  const Value& facts() const override { return inner_->facts(); }
+  std::vector<StoredTensor> tensors() const override { return inner_->tensors(); }
+  void read(const std::string& name, const StateBox& box, const at::Tensor& into) const override {
+    try {
+      inner_->read(name, box, into);
+    } catch (const Error& e) {
+      throw fail(e.code(), e.what(), e.code() == ErrorCode::checkpoint ? remedy_ : "");
+    }
+  }
+  std::vector<std::string> verify() const override { return inner_->verify(); }
+
+ private:
+  const std::shared_ptr<const Checkpoint> inner_;
+  const std::string remedy_;
+};
+
+// What every command can do that reads the weights of one checkpoint, whether or not it can name one.
+std::string other_checkpoints(const std::string& run) {
+  return concat("\n   which checkpoint is whole: drivetrain checkpoint verify ", one_line(run),
+                "\n   the weights of one: drivetrain checkpoint convert ", one_line(run), " NEW --to hf --tag TAG");
+}
+
+// Of a tag, or of any for "": what is wrong with it; empty: it is not there.
+std::string damage_of(const CheckpointStore& store, const std::string& tag) {
+  for (const StoreProblem& problem : store.problems())
+    if (!problem.left_over && (tag.empty() || problem.tag == tag))
+      return concat("the checkpoint ", problem.tag, " cannot be used: ", problem.text);
+  return "";
+}
+
 std::string text_of(const Value& facts, const char* key) {
   const Value* value = facts.find(key);
   return value && value->is_string() ? value->as_string() : "";
@@ -108,14 +144,23 @@ std::string checkpoints_of_trainer(const std::string& folder) {
                        : concat("\n   it holds ", join(names), " of Hugging Face's Trainer: give the folder of one");
 }
 
-// The tag, or the newest for ""; without a state if the store has none at all. `folder`: for messages.
-OpenedFolder open_tag(const CheckpointStore& store, const std::string& tag, const std::string& folder) {
+// The tag, or the newest for ""; without a state if the store has none at all. `folder`: for messages; `place`: that
+// of all tags.
+OpenedFolder open_tag(const CheckpointStore& store, const std::string& tag, const std::string& folder,
+                      const fs::path& place) {
   const std::vector<std::string> names = names_of(store.tags());
   if (names.empty()) return {};
-  const std::string wanted = tag.empty() ? names.front() : tag;
-  if (std::find(names.begin(), names.end(), wanted) == names.end())
+  const std::string wanted = tag.empty() ? names.front() : tag, remedy = other_checkpoints(place.string());
+  if (std::find(names.begin(), names.end(), wanted) == names.end()) {
+    const std::string damage = damage_of(store, wanted);
+    if (!damage.empty()) throw fail(ErrorCode::checkpoint, folder, ": ", damage, remedy);
     throw fail(ErrorCode::config, folder, ": has no checkpoint ", wanted, "; there are ", join(names));
-  return {store.open(wanted), kNativeNaming, "checkpoint " + wanted};
+  }
+  try {
+    return {std::make_shared<OneOfMany>(store.open(wanted), remedy), kNativeNaming, "checkpoint " + wanted};
+  } catch (const Error& e) {
+    throw fail(e.code(), e.what(), e.code() == ErrorCode::checkpoint ? remedy : "");
+  }
 }
 
 }  // namespace
@@ -191,6 +236,10 @@ OpenedFolder FolderReaders::open(const std::string& folder, const std::string& t
     throw fail(ErrorCode::config, folder, ": looks like several things: ", join(descriptions),
                "\n   give the folder that holds the files of one of them");
   if (!found && fs::exists(fs::path(folder) / "config.json", unknown)) HfFolder{folder};  // says what is missing
+  const bool is_run = !found && fs::is_regular_file(fs::path(folder) / "resolved.json", unknown);
+  if (const std::string damage = is_run ? damage_of(*store(folder), tag) : ""; !damage.empty())
+    throw fail(ErrorCode::checkpoint, folder, ": none of its checkpoints can be used: ", damage,
+               "\n   what is damaged: drivetrain checkpoint verify ", one_line(folder));
   if (!found)
     throw fail(ErrorCode::config, folder, ": no known checkpoint is there; known are Hugging Face folders with ",
                "safetensors, checkpoints of drivetrain, and ", join(known), checkpoints_of_trainer(folder));
@@ -220,7 +269,8 @@ OpenedFolder FolderReaders::open_native(const std::string& folder, const std::st
     const bool below = plain == place.run || plain == checkpoints || plain.parent_path() == checkpoints;
     const bool a_run = plain == place.run && fs::is_regular_file(place.run / "resolved.json", unknown);
     if (!a_run && (!below || !fs::is_directory(checkpoints, unknown))) continue;
-    if (OpenedFolder found = open_tag(*store(place.run.string()), place.tag, folder); found.state) return found;
+    OpenedFolder found = open_tag(*store(place.run.string()), place.tag, folder, place.run);
+    if (found.state) return found;
   }
   const DefaultStore made = default_store();
   const auto holds_tags = [&](const fs::path& place) {
@@ -232,11 +282,11 @@ OpenedFolder FolderReaders::open_native(const std::string& folder, const std::st
     }
   };
   if (!made.store) return {};
-  if (holds_tags(plain)) return open_tag(*made.store, tag, folder);
+  if (holds_tags(plain)) return open_tag(*made.store, tag, folder, plain);
   if (!holds_tags(plain.parent_path())) return {};
   const std::vector<std::string> beside = names_of(made.store->tags());
   const bool is_tag = std::find(beside.begin(), beside.end(), plain.filename().string()) != beside.end();
-  return is_tag ? open_tag(*made.store, tag_or_name, folder) : OpenedFolder{};
+  return is_tag ? open_tag(*made.store, tag_or_name, folder, plain.parent_path()) : OpenedFolder{};
 }
 
 }  // namespace drivetrain

@@ -71,6 +71,73 @@ TEST_F(RunFolder, copies_of_a_checkpoint_under_other_names_are_no_damage) {
   EXPECT_TRUE(std::filesystem::exists(path("b/checkpoints/zz-after")));
 }
 
+// Exit code 6, as where one of several is damaged: neither the config nor the folder's name is what is wrong.
+TEST_F(RunFolder, one_of_which_no_checkpoint_is_whole_is_refused_for_its_checkpoints) {
+  const std::string sets = "--set output_dir=b --set " + policy(2), longer = sets + " --set train_steps=6";
+  ASSERT_EQ(train(sets + " --set train_steps=4 --set save_final=false").code, 0);
+  const auto damage = [&](int64_t step) { std::ofstream(tag(step) + "/manifest.json", std::ios::app) << "x"; };
+  damage(4);
+  expect_train_refused(longer + " --resume step-00000004", 6,
+                       {"--resume step-00000004", "cannot be used", "manifest.json", "others are step-00000002"});
+  expect_refused("checkpoint convert b x --to hf --tag step-00000004", 6,
+                 {"the checkpoint step-00000004 cannot be used", "drivetrain checkpoint verify " + path("b")});
+  damage(2);
+  for (const char* resume : {"", " --resume auto", " --resume step-00000004", " --set damaged_checkpoint=previous"})
+    expect_train_refused(
+        longer + resume, 6,
+        {"output_dir", path("b") + " holds a run of which no checkpoint is whole", "step-00000004/manifest.json",
+         "another folder: --set output_dir=FOLDER", "checkpoint verify"});
+  expect_refused("launch -n 2 " + path("tiny.json") + " " + longer, 6, {"no checkpoint is whole"});
+  for (const char* command : {"generate b --prompt x", "checkpoint convert b x --to hf"})
+    expect_refused(command, 6, {"b: none of its checkpoints can be used", "manifest.json", "checkpoint verify b"});
+}
+
+// Whether or not a command can name a checkpoint, and what it advises can be done.
+TEST_F(RunFolder, what_damage_says_to_do_fits_the_command) {
+  const std::string bytes = " --set model.vocab_size=256 --set model.max_position_embeddings=32";
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=4 --set save_final=false --set " + policy(2) + bytes).code, 0);
+  write("text.txt", "some text");
+  const std::string from = "train " + path("tiny.json") + bytes + " --set output_dir=c --set model.from=",
+                    whole = file_bytes(tag(4) + "/rank-00000.index.json");
+  for (const bool in_data : {false, true}) {  // which are read later
+    write(tag(4).substr(folder().size() + 1) + "/rank-00000.index.json", in_data ? whole : whole + "x");
+    if (in_data) std::fstream(tag(4) + "/rank-00000.safetensors", std::ios::in | std::ios::out).seekp(9000).put('\xff');
+    for (const std::string& command : {std::string("generate b --prompt x"), std::string("evaluate b text.txt"),
+                                       from + "b", from + tag(4), std::string("checkpoint convert b c --to hf")}) {
+      const Ran ran = run(command);
+      EXPECT_EQ(ran.code, 6) << command << ran.output;
+      expect_says(ran.output, {"step-00000004/rank-00000", "copy this checkpoint again",
+                               "drivetrain checkpoint verify " + path("b"),
+                               "drivetrain checkpoint convert " + path("b") + " NEW --to hf --tag TAG"});
+      EXPECT_EQ(ran.output.find("earlier tag"), std::string::npos) << ran.output;
+      std::filesystem::remove_all(path("c"));
+    }
+  }
+  EXPECT_EQ(run("checkpoint convert " + path("b") + " new --to hf --tag step-00000002").code, 0);
+  EXPECT_EQ(run("generate new --prompt x --tokens 2").code, 0);
+}
+
+TEST_F(RunFolder, final_weights_whose_config_is_damaged_are_named_with_what_gives_them_anew) {
+  const std::string bytes = " --set model.vocab_size=256 --set model.max_position_embeddings=32";
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2) + bytes).code, 0);
+  write("text.txt", "some text");
+  const std::string whole = file_bytes(path("b/final/config.json"));
+  const std::string anew = "drivetrain checkpoint convert b NEW --to hf";
+  for (const std::string& damaged : {whole.substr(0, 60), std::string(), std::string("[1]")}) {
+    write("b/final/config.json", damaged);
+    for (const char* command : {"generate b --prompt x", "evaluate b text.txt"})
+      expect_refused(command, 2, {"b/final/config.json:", "wanted", anew});
+  }
+  write("b/final/config.json", whole.substr(0, 60));
+  for (const std::string& command :
+       {std::string("generate b/final --prompt x"), std::string("evaluate b/final text.txt"),
+        "train " + path("tiny.json") + " --set output_dir=c --set model.from=b/final"})
+    expect_refused(command, 2, {"b/final/config.json:", "a JSON file was wanted", "bring it again"});
+  EXPECT_EQ(run("checkpoint convert b new --to hf").code, 0);
+  EXPECT_EQ(file_bytes(path("new/config.json")), whole);
+  EXPECT_EQ(file_bytes(path("new/model.safetensors")).size(), final_weights("b").size());
+}
+
 // A power cut, or a copy that was cut short, may keep any files.
 TEST_F(RunFolder, a_newest_checkpoint_of_which_some_files_are_left_is_named) {
   const std::string sets = "--set output_dir=b --set " + policy(2);

@@ -105,7 +105,7 @@ void ShardedCheckpoint::read(const std::string& name, const StateBox& box, const
       copy(tensor, piece, part, target);
     } catch (const Error& e) {
       const std::string hint =
-          e.code() == ErrorCode::checkpoint ? "\n   use an earlier tag, or copy this one again" : "";
+          e.code() == ErrorCode::checkpoint ? "\n   copy this checkpoint again from a place where it is whole" : "";
       throw fail(e.code(), e.what(), "\n   wanted for tensor \"", name, "\", ", box_text(part), hint);
     }
   }

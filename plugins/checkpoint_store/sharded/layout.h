@@ -31,11 +31,11 @@ std::string index_name(int64_t rank);
 bool is_tag(const std::string& tag);
 void check_tag(const std::string& tag);  // Error(checkpoint)
 
-// An error about what was written: text and what to do.
+// An error about what was written: text and what to do. Which other checkpoint there is, says who asked for this one.
 template <class... Parts>
 Error damaged(const std::string& path, const Parts&... parts) {
   return fail(ErrorCode::checkpoint, path, ": ", parts...,
-              "\n   use an earlier tag, or copy this one again from a place where it is whole");
+              "\n   copy this checkpoint again from a place where it is whole");
 }
 
 // A file that a later release has written. It is not damaged, so it is not passed over.

@@ -149,7 +149,7 @@ std::optional<StoredTag> ShardedStore::describe(const std::string& tag) const {
   } catch (const Error& e) {
     if (place_.find(tag) != folder) return describe(tag);
     if (e.code() != ErrorCode::checkpoint) throw;
-    warn_once(concat("the checkpoint ", tag, " cannot be used: ", e.what()));
+    warn_once(concat("the checkpoint ", tag, " cannot be used: ", first_line(e.what())));
     return std::nullopt;
   }
 }

@@ -82,11 +82,27 @@ std::string damage_of_config(const std::string& folder) {
   }
 }
 
+// A run's final weights are whole in its checkpoints, too.
+void check_final(const std::string& folder) {
+  const fs::path config = fs::path(folder) / "final/config.json";
+  std::error_code unknown;
+  if (fs::exists(fs::path(folder) / "config.json", unknown) || !fs::exists(config, unknown)) return;
+  try {
+    if (const Value value = read_json_file(config.string()); !value.is_object())
+      throw fail(ErrorCode::config, value.where.text(), "  wanted an object of settings of a model, found ",
+                 value.type_name());
+  } catch (const Error& e) {
+    throw fail(e.code(), e.what(),
+               "\n   a checkpoint of the run, if it kept one, gives all of it anew: drivetrain checkpoint convert ",
+               folder, " NEW --to hf");
+  }
+}
+
 }  // namespace
 
 std::string readable_folder(const std::string& folder, Log& log) {
   const std::string damage = damage_of_config(folder);
-  if (damage.empty()) return folder;
+  if (damage.empty()) return check_final(folder), folder;
   const std::string file = (fs::path(folder) / "resolved.json").string(), weights = weights_folder(folder);
   const std::string remedy = concat("\n   write it anew: drivetrain config resolve CONFIG > ", file);
   if (weights.empty())

@@ -15,15 +15,24 @@ namespace {
 constexpr const char* kFolderTaken = "run/folder";
 constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
-// A folder with a run, of which no checkpoint is where this config keeps them. `strangers`: other runs' that are there.
-void nothing_to_go_on_from(const std::string& folder, bool has_store, const std::vector<StoredTag>& strangers) {
+// A folder with a run, of which no checkpoint can be used where this config keeps them. `strangers`: other runs' that
+// are there.
+void nothing_to_go_on_from(const std::string& folder, const CheckpointStore* store) {
+  const std::vector<StoredTag> strangers = store ? store->tags() : std::vector<StoredTag>();
+  std::vector<std::string> damaged;
+  for (const StoreProblem& problem : store ? store->problems() : std::vector<StoreProblem>())
+    if (!problem.left_over) damaged.push_back(problem.text);
+  if (strangers.empty() && !damaged.empty())
+    throw fail(ErrorCode::checkpoint, "output_dir ", folder, " holds a run of which no checkpoint is whole\n   ",
+               join(damaged, "\n   "), "\n   bring one again from a place where it is whole, or begin anew in another ",
+               "folder: --set output_dir=FOLDER\n   what is damaged: drivetrain checkpoint verify ", folder);
   std::string names;
   for (const StoredTag& tag : strangers) names += (names.empty() ? "" : ", ") + tag.tag;
   try {
     check_run_folder(folder);
   } catch (const Error& e) {
     throw fail(e.code(), e.what(),
-               !has_store ? "\n   it cannot be gone on with: checkpoint_store is switched off"
+               !store ? "\n   it cannot be gone on with: checkpoint_store is switched off"
                : names.empty()
                    ? "\n   it cannot be gone on with: no complete checkpoint is where checkpoint_store keeps "
                      "them"
@@ -90,8 +99,7 @@ void Beginning::choose_on_rank_0(Run& run) {
   if (lock_) {
     const std::vector<StoredTag> tags = store ? own_tags(*store, *run.log) : std::vector<StoredTag>();
     begins_again_ = tags.empty() && folder == request_.begun_folder;
-    if (tags.empty() && !begins_again_)
-      nothing_to_go_on_from(folder, store != nullptr, store ? store->tags() : std::vector<StoredTag>());
+    if (tags.empty() && !begins_again_) nothing_to_go_on_from(folder, store);
     if (!begins_again_)
       on_ = choose_tag(*store, tags, request_.resume, folder,
                        {resolved_value(run, *request_.registry), run.plan.data.notes}, !lacks_final(run), *run.log);

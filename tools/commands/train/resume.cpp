@@ -39,10 +39,16 @@ std::string listed_tags(const std::vector<StoredTag>& tags) {
   return names;
 }
 
-size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, const std::string& output_dir) {
+size_t find_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
+                const std::string& output_dir) {
   if (option.mode == ResumeOption::Mode::automatic) return 0;
   for (size_t i = 0; i < tags.size(); ++i)
     if (tags[i].tag == option.tag) return i;
+  for (const StoreProblem& problem : store.problems())
+    if (problem.tag == option.tag && !problem.left_over)
+      throw fail(ErrorCode::checkpoint, "--resume ", shown(option.tag),
+                 ": the checkpoint cannot be used: ", problem.text, "\n   others are ", listed_tags(tags),
+                 "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
   throw fail(ErrorCode::config, "--resume ", shown(option.tag), ": there is no such checkpoint in ", output_dir,
              "; there are ", listed_tags(tags));
 }
@@ -154,7 +160,7 @@ bool same_numbers(const Checkpoint& checkpoint, const RunNow& now) {
 // goes on where it stopped. So does one that does not ask, after another that did and has saved nothing since.
 size_t find_beginning(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
                       const std::string& output_dir, const RunNow& now, Log& log) {
-  const size_t at = find_tag(tags, option, output_dir);
+  const size_t at = find_tag(store, tags, option, output_dir);
   const bool asked = option.mode == ResumeOption::Mode::tag;
   const std::string origin = asked ? option.tag : last_origin(output_dir);
   const size_t last = origin.empty() ? tags.size() : newest_from(store, tags, origin, asked ? kAskedFor : kResumedFrom);
@@ -259,8 +265,8 @@ std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, cons
   } catch (const Error& e) {
     if (e.code() != ErrorCode::checkpoint) throw;
     const std::vector<StoredTag> tags = store.tags();
-    offer_previous(e, tags, find_tag(tags, {ResumeOption::Mode::tag, true, tag}, run.plan.settings.output_dir),
-                   run.plan.settings.output_dir);
+    const std::string& folder = run.plan.settings.output_dir;
+    offer_previous(e, tags, find_tag(store, tags, {ResumeOption::Mode::tag, true, tag}, folder), folder);
   }
   load.throw_if_incomplete();
   if (const int64_t step = stored_step(store, tag); trainer.next_step() != step + 1)
