@@ -149,6 +149,28 @@ TEST_F(Resume, changes_of_the_config_are_explained_before_they_act) {
   EXPECT_EQ(read_metrics(path("b")).size(), 8U);
 }
 
+// Without --resume: what a plugin declares to leave the numbers as they are asks nobody.
+TEST_F(Resume, other_ways_to_save_memory_go_on_with_the_same_bits) {
+  const std::string sets = "--set output_dir=b --set train_steps=6 --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set fused_block.recompute_cheap=false").code, 0);
+  const std::string whole = final_weights("b");
+  const auto goes_on = [&](const std::string& more, const std::vector<std::string>& words) {
+    std::filesystem::remove_all(tag(6)), std::filesystem::remove_all(path("b/final"));
+    const Ran ran = train(sets + more);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    expect_says(ran.output, words);
+    return ran.output;
+  };
+  const std::string harmless = "without effect on the numbers: ", rounding = "sums are in another order: ";
+  const std::string told = goes_on(" --set activation_checkpointing=full",
+                                   {harmless + "strategy/fused_block.params.recompute_cheap: false then, true now",
+                                    harmless + "activation_checkpointing: absent then, {\"type\":\"full\"",
+                                    "goes on from checkpoint step-00000004"});
+  EXPECT_EQ(told.find(rounding), std::string::npos) << told;
+  EXPECT_EQ(final_weights("b"), whole);
+  goes_on(" --set fused_block=false", {rounding + "strategy/fused_block", "goes on from checkpoint step-00000004"});
+}
+
 TEST_F(Resume, checkpoints_behind_the_one_that_was_asked_for_do_not_stay_the_newest) {
   const std::string sets = "--set output_dir=b --set " + policy(2);
   ASSERT_EQ(train(sets + " --set train_steps=8").code, 0);

@@ -16,7 +16,7 @@ TYPES = {"bf16", "bfloat16", "fp16", "float16"}
 SPEAKS_OF_TYPES = re.compile(r'k?(?:BFloat16|Half|Float)\b|[Dd]type|"(?:f16|f32|fp32|float32|half)"')
 # Of drivetrain_add_plugin.
 KEYWORDS = {"KIND", "SOURCES", "SUMMARY", "SECTION", "ALIASES", "NUMBER", "ON", "OFF", "AUTO", "OFF_UNLESS_ENABLED", "TYPES", "DEFAULT",
-            "DEVICE", "CUDA", "NCCL", "ENTRIES", "LICENSE", "VERSION", "LINK"}
+            "ROUNDING", "SAME_BITS", "DEVICE", "CUDA", "NCCL", "ENTRIES", "LICENSE", "VERSION", "LINK"}
 
 
 def read_lists(path):

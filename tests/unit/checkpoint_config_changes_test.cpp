@@ -32,14 +32,55 @@ TEST(ConfigChanges, a_section_says_what_its_changes_do_to_the_numbers) {
     const auto list = changes("{\"" + key + "\": {\"type\": \"a\"}}", "{\"" + key + "\": {\"type\": \"b\"}}");
     return list.size() == 1 ? list[0].effect : ChangeEffect{-1};
   };
-  for (const char* key : {"output_dir", "steps_per_print", "monitors", "checkpoint_store", "checkpoint_policy"})
+  for (const char* key : {"output_dir", "steps_per_print", "monitors", "checkpoint_store", "checkpoint_policy",
+                          "activation_checkpointing"})
     EXPECT_EQ(effect(key), ChangeEffect::none) << key;
-  for (const char* key : {"data_parallel", "tensor_parallel", "pipeline", "attention", "activation_checkpointing",
-                          "communicator", "train_micro_batch_size_per_gpu"})
+  for (const char* key :
+       {"data_parallel", "tensor_parallel", "pipeline", "attention", "communicator", "train_micro_batch_size_per_gpu"})
     EXPECT_EQ(effect(key), ChangeEffect::rounding) << key;
   for (const char* key : {"optimizer", "scheduler", "dataset", "model", "precision", "train_batch_size", "seed",
                           "gradient_clipping", "train_steps"})
     EXPECT_EQ(effect(key), ChangeEffect::numbers) << key;
+}
+
+// {path: effect}, in the order of the config.
+std::vector<std::pair<std::string, ChangeEffect>> effects(const std::string& before, const std::string& now,
+                                                          const std::vector<DeclaredEffects>& declared) {
+  std::vector<std::pair<std::string, ChangeEffect>> list;
+  for (const ConfigChange& change : config_changes(parse_json(before, "before"), parse_json(now, "now"), declared))
+    list.emplace_back(change.path, change.effect);
+  return list;
+}
+
+TEST(ConfigChanges, a_plugin_says_what_its_options_do_to_the_numbers_and_another_of_that_name_does_not) {
+  using List = std::vector<std::pair<std::string, ChangeEffect>>;
+  const std::vector<DeclaredEffects> declared{{"strategy", "mine", true, {"cheap"}},
+                                              {"optimizer", "mine", false, {"lists"}}};
+  const std::string config = R"({"strategy": [{"type": "theirs", "params": {"cheap": 1}},
+                                {"type": "mine", "params": {"cheap": 1, "chunk": {"rows": 1}}}],
+                 "optimizer": {"type": "mine", "params": {"lists": 1, "cheap": 1}}, "model": {"type": "mine", "params": {"cheap": 1}}})";
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = config;
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+    return effects(config, text, declared);
+  };
+  EXPECT_TRUE(changed("1", "1").empty());
+  EXPECT_EQ(changed("\"cheap\": 1", "\"cheap\": 2"), (List{{"strategy/theirs.params.cheap", ChangeEffect::numbers},
+                                                           {"strategy/mine.params.cheap", ChangeEffect::none},
+                                                           {"optimizer.params.cheap", ChangeEffect::numbers},
+                                                           {"model.params.cheap", ChangeEffect::numbers}}));
+  EXPECT_EQ(changed("\"lists\": 1", "\"lists\": 2"), (List{{"optimizer.params.lists", ChangeEffect::none}}));
+  EXPECT_EQ(changed("{\"rows\": 1}", "{\"rows\": 2}"),
+            (List{{"strategy/mine.params.chunk.rows", ChangeEffect::rounding}}));
+  // Switched off, as resolved.json writes it; of another plugin the numbers change.
+  EXPECT_EQ(
+      changed(R"({"type": "mine", "params": {"cheap": 1, "chunk": {"rows": 1}}})",
+              R"({"type": "mine", "enabled": false})"),
+      (List{{"strategy/mine.params", ChangeEffect::rounding}, {"strategy/mine.enabled", ChangeEffect::rounding}}));
+  EXPECT_EQ(changed(R"({"type": "theirs", "params": {"cheap": 1}},)", ""), (List{{"strategy", ChangeEffect::numbers}}));
+  EXPECT_EQ(changed(R"("optimizer": {"type": "mine")", R"("optimizer": {"type": "theirs")").at(0).second,
+            ChangeEffect::numbers);
 }
 
 TEST(ConfigChanges, of_another_program_s_settings_those_that_ours_has_too_are_compared) {

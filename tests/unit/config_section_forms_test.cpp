@@ -3,6 +3,7 @@
 #include "config_sections_fixture.h"
 #include "plugin/manifest.h"
 #include "plugin/registry.h"
+#include "train/declared_effects.h"
 
 namespace drivetrain {
 namespace {
@@ -87,6 +88,16 @@ TEST(SectionForms, what_is_known_of_DeepSpeed_agrees_with_the_plugins_of_this_bu
       EXPECT_EQ(plugin.form.off_unless_enabled, fact.form.off_unless_enabled) << section;
     }
   EXPECT_GE(compared, 6) << "zero_optimization, fp16, bf16, bfloat16, sequence_parallel_size, tensor_parallel";
+}
+
+// drivetrain_add_plugin does not see the options.
+TEST(SectionForms, what_plugins_of_this_build_declare_to_change_no_bit_are_options_of_theirs) {
+  const Registry registry(SearchPath::standard({}, {}, ""));
+  const std::vector<DeclaredEffects> declared = declared_effects(registry);
+  EXPECT_FALSE(declared.empty());
+  for (const DeclaredEffects& effects : declared)
+    for (const std::string& option : effects.same_bits)
+      EXPECT_TRUE(registry.options(effects.kind, effects.name).find(option)) << effects.name << " " << option;
 }
 
 TEST(SectionForms, where_two_claim_a_section_the_type_decides_how_it_is_read) {

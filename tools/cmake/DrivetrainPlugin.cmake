@@ -19,6 +19,8 @@
 #     OFF_UNLESS_ENABLED  the section is off where it does not say "enabled": true
 #     AUTO device=rank... the section is on for "enabled": "auto" on these devices; of several sections of a kind with one
 #                         place the one with the highest rank
+#   ROUNDING            a run goes on without it, or with other options of it, with the same numbers but for rounding
+#   SAME_BITS option... options that change no bit of a run's numbers, only its time or memory
 #   TYPES name...       further names for the `type` of a section, "AdamW"; case does not matter
 #   DEFAULT             taken when the config names none of this kind (for its DEVICE)
 #   DEVICE cpu|cuda     the only device it works on; without it: any
@@ -152,6 +154,13 @@ function(_drivetrain_manifest name out)
     list(JOIN ARG_TYPES "\",\"" types)
     string(APPEND entry ",\"types\":[\"${types}\"]")
   endif()
+  if(ARG_ROUNDING)
+    string(APPEND entry ",\"rounding\":true")
+  endif()
+  if(ARG_SAME_BITS)
+    list(JOIN ARG_SAME_BITS "\",\"" options)
+    string(APPEND entry ",\"same_bits\":[\"${options}\"]")
+  endif()
   if(ARG_DEVICE)
     string(APPEND entry ",\"device\":\"${ARG_DEVICE}\"")
   endif()
@@ -190,9 +199,9 @@ function(_drivetrain_cuda_code out)
 endfunction()
 
 function(drivetrain_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED;TESTS_WAIT"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED;ROUNDING;TESTS_WAIT"
                         "KIND;SUMMARY;PAPER;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
-                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO;TESTS_REACH")
+                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO;SAME_BITS;TESTS_REACH")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
   endif()

@@ -19,10 +19,11 @@ constexpr std::string_view kNoEffect[] = {
     "straggler_steps", "straggler_least_s"};
 constexpr std::string_view kRounding[] = {
     "threads", "mesh_order", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "device", "reduce_every"};
-constexpr std::string_view kNoEffectKinds[] = {"monitor", "checkpoint_store", "checkpoint_policy", "tokenizer"};
-constexpr std::string_view kRoundingKinds[] = {"communicator",    "data_parallel",    "tensor_parallel",
-                                               "expert_parallel", "context_parallel", "schedule",
-                                               "attention",       "recompute"};
+// What is computed again has the same bits, whatever the policy: the suite of that kind asks for them.
+constexpr std::string_view kNoEffectKinds[] = {"monitor", "checkpoint_store", "checkpoint_policy", "tokenizer",
+                                               "recompute"};
+constexpr std::string_view kRoundingKinds[] = {
+    "communicator", "data_parallel", "tensor_parallel", "expert_parallel", "context_parallel", "schedule", "attention"};
 
 template <class List>
 bool in(const List& list, const std::string& name) {
@@ -65,25 +66,74 @@ void compare_common(const Value& theirs, const Value& ours, const std::string& p
 
 std::string text_of(const Value* value) { return value ? value->to_json() : "absent"; }
 
-struct Comparison {
-  std::vector<ConfigChange> changes;
-  ChangeEffect effect = ChangeEffect::numbers;  // of the section at hand
+std::string type_of(const Value& section) {
+  const Value* const type = section.find("type");
+  return type && type->is_string() ? type->as_string() : "";
+}
 
-  void compare(const std::string& path, const Value* before, const Value* now) {
-    if (before && now && before->is_object() && now->is_object()) return members(path + ".", *before, *now);
+bool same_type(const Value& before, const Value& now) {
+  return !type_of(now).empty() && type_of(before) == type_of(now);
+}
+
+// Two lists of sections of the same plugins in the same order.
+bool same_types(const Value& before, const Value& now) {
+  return std::equal(before.items().begin(), before.items().end(), now.items().begin(), now.items().end(), same_type);
+}
+
+// Every key of either object, once, but notes and facts.
+template <class Visit>
+void for_each_key(const Value& before, const Value& now, const Visit& visit) {
+  for (const auto& member : before.members())
+    if (!member.key.starts_with("_")) visit(member.key, before.find(member.key), now.find(member.key));
+  for (const auto& member : now.members())
+    if (!member.key.starts_with("_") && !before.find(member.key)) visit(member.key, nullptr, now.find(member.key));
+}
+
+struct Comparison {
+  const std::vector<DeclaredEffects>& declared;
+  std::vector<ConfigChange> changes;
+
+  void compare(const std::string& path, const Value* before, const Value* now, ChangeEffect effect) {
+    if (before && now && before->is_object() && now->is_object())
+      return for_each_key(*before, *now, [&](const std::string& key, const Value* then, const Value* value) {
+        compare(path + "." + key, then, value, effect);
+      });
     if (before && now && *before == *now) return;
     changes.push_back({path, text_of(before), text_of(now), effect});
   }
-  void members(const std::string& prefix, const Value& before, const Value& now) {
-    const bool top = prefix.empty();
-    const auto visit = [&](const std::string& key) {
-      if (key.starts_with("_")) return;
-      if (top) effect = effect_of(key);
-      compare(prefix + key, before.find(key), now.find(key));
+
+  // Of one plugin then and now, by what it declares.
+  void section(const std::string& path, const Value& before, const Value& now, const DeclaredEffects& plugin,
+               ChangeEffect undeclared) {
+    const ChangeEffect effect = plugin.rounding ? std::min(undeclared, ChangeEffect::rounding) : undeclared;
+    const auto option = [&](const std::string& key, const Value* then, const Value* value) {
+      compare(path + ".params." + key, then, value, in(plugin.same_bits, key) ? ChangeEffect::none : effect);
     };
-    for (const auto& member : before.members()) visit(member.key);
-    for (const auto& member : now.members())
-      if (!before.find(member.key)) visit(member.key);
+    for_each_key(before, now, [&](const std::string& key, const Value* then, const Value* value) {
+      if (key == "params" && then && value && then->is_object() && value->is_object())
+        for_each_key(*then, *value, option);
+      else
+        compare(path + "." + key, then, value, effect);
+    });
+  }
+
+  void top(const std::string& key, const Value* before, const Value* now) {
+    const ChangeEffect effect = effect_of(key);
+    if (before && now && before->is_array() && now->is_array() && same_types(*before, *now)) {
+      for (size_t i = 0; i < now->items().size(); ++i) {
+        const std::string type = type_of(now->items()[i]);
+        section(concat(key, "/", type), before->items()[i], now->items()[i], declared_by(key, type), effect);
+      }
+    } else if (before && now && same_type(*before, *now)) {
+      section(key, *before, *now, declared_by(key, type_of(*now)), effect);
+    } else {
+      compare(key, before, now, effect);
+    }
+  }
+  DeclaredEffects declared_by(const std::string& key, const std::string& type) const {
+    for (const DeclaredEffects& one : declared)
+      if (one.name == type && is_section(key, one.kind)) return one;
+    return {};
   }
 };
 
@@ -112,9 +162,13 @@ int64_t erase_known_times(Value& before, Value& now) {
 
 std::string ConfigChange::text() const { return concat(path, ": ", before, " then, ", now, " now"); }
 
-std::vector<ConfigChange> config_changes(const Value& before, const Value& now) {
-  Comparison comparison;
-  if (before.is_object() && now.is_object()) comparison.members("", before, now);
+std::vector<ConfigChange> config_changes(const Value& before, const Value& now,
+                                         const std::vector<DeclaredEffects>& declared) {
+  Comparison comparison{declared, {}};
+  if (before.is_object() && now.is_object())
+    for_each_key(before, now, [&](const std::string& key, const Value* then, const Value* value) {
+      comparison.top(key, then, value);
+    });
   return std::move(comparison.changes);
 }
 

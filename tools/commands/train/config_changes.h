@@ -8,6 +8,7 @@
 #include <drivetrain/value.h>
 
 #include "internal.h"
+#include "train/declared_effects.h"
 
 namespace drivetrain {
 
@@ -26,8 +27,9 @@ struct ConfigChange {
   DRIVETRAIN_INTERNAL std::string text() const;  // "optimizer.params.lr: 0.001 then, 0.0005 now"
 };
 
-// Both as resolved.json has them; what begins with "_" is left out.
-DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now);
+// Both as resolved.json has them; what begins with "_" is left out. `declared`: by the plugins of now.
+DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now,
+                                                             const std::vector<DeclaredEffects>& declared = {});
 
 // Of settings that another program kept in DeepSpeed's form: those that ours has, too, with another value, and that
 // change the numbers. Nulls say nothing, nor do texts: types have other names there, and "auto" is none.

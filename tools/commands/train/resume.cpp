@@ -143,7 +143,8 @@ std::vector<ConfigChange> changes_since(const Checkpoint& checkpoint, const RunN
   const Value* const config = checkpoint.facts().find("config");
   const Value* const run = checkpoint.facts().find("run");
   const Value* const data = run ? run->find("data") : nullptr;
-  std::vector<ConfigChange> changes = config ? config_changes(*config, now.config) : std::vector<ConfigChange>();
+  std::vector<ConfigChange> changes =
+      config ? config_changes(*config, now.config, now.declared) : std::vector<ConfigChange>();
   if (!data || !data->is_object()) return changes;
   for (ConfigChange& change : data_changes(*data, now.data)) changes.push_back(std::move(change));
   return changes;

@@ -9,6 +9,7 @@
 #include "checkpoint/saver.h"
 #include "internal.h"
 #include "run/run.h"
+#include "train/declared_effects.h"
 
 namespace drivetrain {
 
@@ -39,6 +40,7 @@ DRIVETRAIN_INTERNAL void check_no_tags(const CheckpointStore& store, const std::
 struct RunNow {
   Value config;  // as resolved.json has it
   Value data;    // DataFacts::notes
+  std::vector<DeclaredEffects> declared;
 };
 
 // The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;
