@@ -98,7 +98,8 @@ class OneOfMany final : public Checkpoint {
     try {
       inner_->read(name, box, into);
     } catch (const Error& e) {
-      throw fail(e.code(), e.what(), e.code() == ErrorCode::checkpoint ? remedy_ : "");
+      if (e.code() != ErrorCode::checkpoint) throw;
+      throw fail(e.code(), e.what(), remedy_);
     }
   }
   std::vector<std::string> verify() const override { return inner_->verify(); }
@@ -159,7 +160,8 @@ OpenedFolder open_tag(const CheckpointStore& store, const std::string& tag, cons
   try {
     return {std::make_shared<OneOfMany>(store.open(wanted), remedy), kNativeNaming, "checkpoint " + wanted};
   } catch (const Error& e) {
-    throw fail(e.code(), e.what(), e.code() == ErrorCode::checkpoint ? remedy : "");
+    if (e.code() != ErrorCode::checkpoint) throw;
+    throw fail(e.code(), e.what(), remedy);
   }
 }
 
