@@ -16,7 +16,7 @@ struct GeluProduct {
   const void* weight = nullptr;  // forward [M, K]; backward [K, M]
   const void* bias = nullptr;    // forward: [M] or null
   void* pre = nullptr;           // [N, M]: forward := x W^T + bias; backward read
-  void* out = nullptr;           // [N, M]: forward gelu(x W^T + bias); backward x W gelu'(pre)
+  void* out = nullptr;           // [N, M]: forward gelu(x W^T + bias); backward x W gelu'(pre), of x W in 16 bits
                                  // null: only asks whether there is a kernel, for x, pre and out on 16 bytes
   void* workspace = nullptr;     // kGeluProductWorkspace bytes, of the call alone
   int64_t n = 0, k = 0, m = 0;
