@@ -13,6 +13,13 @@
 namespace drivetrain::kernels {
 namespace {
 
+// Older GPUs have no products of such blocks: an empty kernel, which nobody launches there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kCompiled = false;
+#else
+constexpr bool kCompiled = true;
+#endif
+
 constexpr int kThreads = 256, kTile = static_cast<int>(kScaleBlock), kPad = 4, kBytes = 16;
 
 // Where the threads of a block lie in a tile: a pack of W columns each, every kAtOnce-th row.
@@ -46,13 +53,13 @@ struct Exponent {
   bool none;  // not finite
 };
 
-// Of the largest power of two that keeps `most` within the type, whose largest number is 1.75 * 2^top.
-__device__ __forceinline__ Exponent exponent_of(float most, int top) {
+// Of the largest power of two that keeps `most` within e4m3, whose largest number is 1.75 * 2^8.
+__device__ __forceinline__ Exponent exponent_of(float most) {
   unsigned bits;
   memcpy(&bits, &most, sizeof bits);
   const int exponent = static_cast<int>(bits >> 23) - 127;
   const bool above = (bits & 0x7fffffU) > 0x600000U;  // 1.75
-  return {most == 0 ? 0 : min(top - exponent - (above ? 1 : 0), 126), !(most <= FLT_MAX)};
+  return {most == 0 ? 0 : min(8 - exponent - (above ? 1 : 0), 126), !(most <= FLT_MAX)};
 }
 __device__ __forceinline__ float power_of_two(int exponent) {
   return __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
@@ -123,11 +130,10 @@ __device__ __forceinline__ void join_rows(float* of_row) {
 
 // Maxima become scales, and what undoes them is written. `row`, `block`: where the tile begins among the rows of this
 // side, and its number among the blocks that are summed.
-__device__ __forceinline__ void write_scales(const Side& side, bool square, int top, float* maxima, int64_t row,
-                                             int64_t block) {
+__device__ __forceinline__ void write_scales(const Side& side, bool square, float* maxima, int64_t row, int64_t block) {
   const int r = static_cast<int>(threadIdx.x);
   if (square) {
-    const Exponent e = exponent_of(maxima[0], top);
+    const Exponent e = exponent_of(maxima[0]);
     float* const to = side.inverses + row / kTile * side.scales;
     __syncthreads();  // all have read it
     if (r < kTile) maxima[r] = scale_of(e);
@@ -136,7 +142,7 @@ __device__ __forceinline__ void write_scales(const Side& side, bool square, int 
     return;
   }
   if (r >= kTile) return;
-  const Exponent e = exponent_of(maxima[r], top);
+  const Exponent e = exponent_of(maxima[r]);
   maxima[r] = scale_of(e);
   if (row + r < side.height) side.inverses[block * side.scales + row + r] = inverse_of(e);
 }
@@ -154,12 +160,12 @@ __device__ __forceinline__ void write_columns(const Side& side, const uint8_t (&
   }
 }
 
-template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+template <class From, class T, int W>
 __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side rows, Side columns, bool halves) {
+  if (!kCompiled) return;
   using P = Places<W>;
   __shared__ Scales scales;
   __shared__ __align__(4) uint8_t tile[kTile][kTile + kPad];
-  constexpr int kTop = kType == __NV_E5M2 ? 15 : 8;
   const auto across = static_cast<unsigned>(rows.blocks);
   const int64_t down = blockIdx.x / across, right = tile_in_turn(halves, blockIdx.x % across, across),
                 row = down * kTile, column = right * kTile;
@@ -181,8 +187,8 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
   } else if (columns.values) {
     maxima_of_columns<T, W>(packs, scales.of_column);
   }
-  if (rows.values) write_scales(rows, op.square, kTop, scales.of_row, row, right);
-  if (columns.values) write_scales(columns, op.square, kTop, scales.of_column, column, down);
+  if (rows.values) write_scales(rows, op.square, scales.of_row, row, right);
+  if (columns.values) write_scales(columns, op.square, scales.of_column, column, down);
   __syncthreads();
 
 #pragma unroll
@@ -193,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
     widen(packs[i], values);
     if (rows.values && row + r < rows.height) {
       uint8_t bytes[W] = {};
-      if (there) narrow_to_bytes<kType>(values, scales.of_row[r], bytes);
+      if (there) narrow_to_bytes<__NV_E4M3>(values, scales.of_row[r], bytes);
       store_bytes(rows.values + (row + r) * rows.across + column + place.column, bytes);
     }
     if (!columns.values) continue;
@@ -201,7 +207,7 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
     for (int k = 0; k < W; ++k) {
       uint8_t byte[1] = {};
       const float one[1] = {values[k]};
-      if (there) narrow_to_bytes<kType>(one, scales.of_column[place.column + k], byte);
+      if (there) narrow_to_bytes<__NV_E4M3>(one, scales.of_column[place.column + k], byte);
       tile[place.column + k][r] = byte[0];
     }
   }
@@ -210,36 +216,36 @@ __global__ void __launch_bounds__(kThreads) cast_blocks(EightBitsBlocks op, Side
   write_columns(columns, tile, row, column);
 }
 
-template <class From, class T, int W, __nv_fp8_interpretation_t kType>
+// -1: the GPU cannot be asked.
+int compute_capability_of_gpu() {
+  int device = 0, major = 0;
+  const bool asked = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess;
+  return asked ? major : -1;
+}
+
+template <class From, class T, int W>
 int cast_wide(const EightBitsBlocks& op, void* stream) {
   const Side rows(op.rows, op.row_inverses, op.n, op.k, op.square),
       columns(op.columns, op.column_inverses, op.k, op.n, op.square);
-  return launch(cast_blocks<From, T, W, kType>, rows.blocks * columns.blocks, kThreads, stream, op, rows, columns,
+  return launch(cast_blocks<From, T, W>, rows.blocks * columns.blocks, kThreads, stream, op, rows, columns,
                 in_halves(op.from, op.k, kTile));
-}
-
-template <class T, __nv_fp8_interpretation_t kType>
-int cast_as(const EightBitsBlocks& op, void* stream) {
-  return with_width<T>(op.k, {op.x},
-                       [&](auto width) { return cast_wide<Itself, T, decltype(width)::value, kType>(op, stream); });
 }
 
 }  // namespace
 
 int eight_bits_blocks_cuda(const EightBitsBlocks& op, void* stream) {
+  if (compute_capability_of_gpu() < 9) return kNoProductsOfBlocks;
   if (!op.rows != !op.row_inverses || !op.columns != !op.column_inverses) return cudaErrorInvalidValue;
   if (!aligned({op.rows, op.row_inverses, op.columns, op.column_inverses})) return cudaErrorInvalidValue;
   if (op.from.kind != CastFrom::Kind::itself)
     return with_computed(op, {}, [&](auto from, auto width) {
-      using From = decltype(from);
-      constexpr int W = decltype(width)::value;
-      if constexpr (From::kIsGradient)
-        if (op.e5m2) return cast_wide<From, Computed, W, __NV_E5M2>(op, stream);
-      return op.e5m2 ? int{cudaErrorInvalidValue} : cast_wide<From, Computed, W, __NV_E4M3>(op, stream);
+      return cast_wide<decltype(from), Computed, decltype(width)::value>(op, stream);
     });
   return with_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);
+    return with_width<T>(op.k, {op.x},
+                         [&](auto width) { return cast_wide<Itself, T, decltype(width)::value>(op, stream); });
   });
 }
 

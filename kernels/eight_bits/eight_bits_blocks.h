@@ -1,4 +1,5 @@
-// Tensors in 8 bits with a scale for each block of numbers, as products of such blocks want them: on CUDA alone.
+// Tensors in e4m3 with a scale for each block of numbers, as products of such blocks want them: on CUDA alone, from
+// sm_90 on, where these products are.
 //
 // Source: DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2, with powers of two as scales. Layouts of the
 // scales: NVIDIA's cuBLAS documentation, "128-element 1D and 128x128 2D Block Scaling For FP8 Data Types".
@@ -16,7 +17,7 @@ inline constexpr int64_t kScaledRows = 16, kScalesTogether = 4;
 constexpr int64_t rounded_up(int64_t size, int64_t to) { return blocks_of(size, to) * to; }
 
 // Values x times scale in float32, rounded to nearest with ties to even. A block's scale is the largest power of two up
-// to 2^126 with which its largest |x| fits the type; 1 for zeros; NaN where one x is not finite, and all of its values
+// to 2^126 with which its largest |x| fits e4m3; 1 for zeros; NaN where one x is not finite, and all of its values
 // then. `inverses` are 1 / scale.
 //
 // As x lies, blocks are 128 numbers of a row (or 128 x 128, `square`), for products that sum over columns; transposed,
@@ -32,10 +33,10 @@ struct EightBitsBlocks {
   float* column_inverses = nullptr;
   int64_t n = 0, k = 0;
   bool square = false;
-  bool e5m2 = false;  // else e4m3
   Dtype dtype = Dtype::f32;
   CastFrom from = {};  // where cast_from_fits
 };
+inline constexpr int kNoProductsOfBlocks = 209;  // cudaErrorNoKernelImageForDevice: the GPU is older than sm_90
 DRIVETRAIN_KERNEL int eight_bits_blocks_cuda(const EightBitsBlocks&, void* stream);
 
 }  // namespace drivetrain::kernels

@@ -40,12 +40,12 @@ inline double nearest(double x, bool e5m2) {
   return std::copysign(best, x);
 }
 
-// With scales of blocks of `tall` rows and 128 columns.
+// To e4m3 with scales of blocks of `tall` rows and 128 columns.
 struct BlockCast {
   std::vector<double> values;    // [n, k], as the type has them
   std::vector<double> inverses;  // [blocks of rows, blocks of columns]
 };
-inline BlockCast cast_by_definition(const std::vector<double>& x, int64_t n, int64_t k, int64_t tall, bool e5m2) {
+inline BlockCast cast_by_definition(const std::vector<double>& x, int64_t n, int64_t k, int64_t tall) {
   constexpr int64_t kWide = 128;
   BlockCast cast;
   cast.values.resize(x.size());
@@ -59,9 +59,9 @@ inline BlockCast cast_by_definition(const std::vector<double>& x, int64_t n, int
       bool finite = true;
       each([&](size_t i) { most = std::max(most, std::abs(x[i])), finite = finite && std::isfinite(x[i]); });
       int exponent = 126;
-      while (finite && std::ldexp(most, exponent) > largest(e5m2)) --exponent;
+      while (finite && std::ldexp(most, exponent) > largest(false)) --exponent;
       const double scale = !finite ? kNan : most > 0 ? std::ldexp(1, exponent) : 1;
-      each([&](size_t i) { cast.values[i] = nearest(x[i] * scale, e5m2); });
+      each([&](size_t i) { cast.values[i] = nearest(x[i] * scale, false); });
       cast.inverses.push_back(1 / scale);
     }
   return cast;

@@ -230,7 +230,10 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 2, cudaSuccess; }
+// Two multiprocessors of sm_90.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  return *value = which == cudaDevAttrComputeCapabilityMajor ? 9 : 2, cudaSuccess;
+}
 const char* cudaGetErrorString(cudaError_t) { return "an error of the emulated CUDA runtime"; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {

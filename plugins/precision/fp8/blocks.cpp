@@ -23,14 +23,16 @@ namespace {
 
 static_assert(kBlock == kernels::kScaleBlock);
 
+constexpr at::ScalarType kType = at::kFloat8_e4m3fn;
+
 int64_t blocks_in(int64_t size, int64_t of) { return kernels::blocks_of(size, of); }
 
-void blocks_by_kernel(const Operand& given, int64_t block_rows, at::ScalarType type, Scaled* rows, Scaled* columns) {
+void blocks_by_kernel(const Operand& given, int64_t block_rows, Scaled* rows, Scaled* columns) {
   const at::Tensor x = given.x().contiguous();
-  const at::TensorOptions bytes = x.options().dtype(type);
+  const at::TensorOptions bytes = x.options().dtype(kType);
   kernels::EightBitsBlocks op;
   op.x = ops::in(x), op.from = given.cast_from(), op.n = given.rows(), op.k = given.columns();
-  op.square = block_rows == kBlock, op.e5m2 = type == at::kFloat8_e5m2, op.dtype = ops::kernel_dtype(x);
+  op.square = block_rows == kBlock, op.dtype = ops::kernel_dtype(x);
   if (rows) {
     *rows = block_room(op.n, op.k, block_rows, bytes);
     op.rows = ops::out<uint8_t>(rows->values), op.row_inverses = ops::out<float>(rows->inverse);
@@ -53,11 +55,10 @@ at::Tensor widened(const Scaled& t) {
   return t.values.to(at::kFloat).mul_(over_blocks(t.inverse, t.block_rows, t.values.size(0), t.values.size(1)));
 }
 
-// 1.75 * 2^top is the largest number of the type; amax is fraction * 2^exponent with a fraction from 0.5 to 1.
-at::Tensor scales_of(const at::Tensor& amax, at::ScalarType type) {
+// 1.75 * 2^8 is the largest number; amax is fraction * 2^exponent with a fraction from 0.5 to 1.
+at::Tensor scales_of(const at::Tensor& amax) {
   const auto [fraction, exponent] = at::frexp(amax);
-  const at::Tensor power =
-      (type == at::kFloat8_e4m3fn ? 9 : 16) - exponent - (fraction > 0.875).to(exponent.scalar_type());
+  const at::Tensor power = 9 - exponent - (fraction > 0.875).to(exponent.scalar_type());
   const at::Tensor scale = at::exp2(power.clamp_max(126).to(at::kFloat));
   return at::where(amax > 0, scale, at::ones_like(scale)) + (amax - amax);
 }
@@ -76,34 +77,34 @@ Scaled block_room(int64_t R, int64_t S, int64_t block_rows, const at::TensorOpti
   return t;
 }
 
-Scaled cast_blocks(const Operand& given, int64_t block_rows, at::ScalarType type) {
+Scaled cast_blocks(const Operand& given, int64_t block_rows) {
   const at::NoGradGuard off;
   Scaled cast;
-  if (by_kernel(given)) return blocks_by_kernel(given, block_rows, type, &cast, nullptr), cast;
+  if (by_kernel(given)) return blocks_by_kernel(given, block_rows, &cast, nullptr), cast;
   const at::Tensor& x = given.x();
   const int64_t N = x.size(0), K = x.size(1), tall = blocks_in(N, block_rows), wide = blocks_in(K, kBlock);
   const at::Tensor padded = at::constant_pad_nd(x.to(at::kFloat), {0, wide * kBlock - K, 0, tall * block_rows - N});
   const at::Tensor amax = at::amax(padded.abs().view({tall, block_rows, wide, kBlock}), {1, 3});
-  const at::Tensor scale = scales_of(amax, type);
-  const double most = largest(type);
-  cast.values = (x.to(at::kFloat) * over_blocks(scale, block_rows, N, K)).clamp_(-most, most).to(type);
+  const at::Tensor scale = scales_of(amax);
+  const double most = largest(kType);
+  cast.values = (x.to(at::kFloat) * over_blocks(scale, block_rows, N, K)).clamp_(-most, most).to(kType);
   cast.inverse = at::reciprocal(scale), cast.block_rows = block_rows;
   return cast;
 }
 
 // A square has one scale either way; a row of 128 is another one.
-Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows, at::ScalarType type) {
+Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows) {
   const at::NoGradGuard off;
   Scaled columns;
-  if (by_kernel(x)) return blocks_by_kernel(x, block_rows, type, nullptr, &columns), columns;
-  return block_rows == kBlock ? transposed(cast_blocks(x, block_rows, type)) : cast_blocks(x.x().t(), block_rows, type);
+  if (by_kernel(x)) return blocks_by_kernel(x, block_rows, nullptr, &columns), columns;
+  return block_rows == kBlock ? transposed(cast_blocks(x, block_rows)) : cast_blocks(x.x().t(), block_rows);
 }
 
-Both cast_blocks_both(const Operand& x, int64_t block_rows, at::ScalarType type) {
+Both cast_blocks_both(const Operand& x, int64_t block_rows) {
   const at::NoGradGuard off;
   Both both;
-  if (by_kernel(x)) return blocks_by_kernel(x, block_rows, type, &both.rows, &both.columns), both;
-  return {cast_blocks(x, block_rows, type), cast_blocks_transposed(x, block_rows, type)};
+  if (by_kernel(x)) return blocks_by_kernel(x, block_rows, &both.rows, &both.columns), both;
+  return {cast_blocks(x, block_rows), cast_blocks_transposed(x, block_rows)};
 }
 
 BlockScales for_product(const Scaled& t) {

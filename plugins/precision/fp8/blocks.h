@@ -1,5 +1,5 @@
-// Tensors in 8 bits with a scale for each block of numbers, each the largest power of two with which the block fits the
-// type, so that casts change exponents alone; and their products.
+// Tensors in e4m3 with a scale for each block of numbers, each the largest power of two with which the block fits, so
+// that casts change exponents alone; and their products.
 //
 // On the CPU inverses are [rows / block_rows, columns / kBlock], rounded up. On CUDA (kernels/eight_bits) values and
 // scales are padded and laid out for at::_scaled_mm_v2, which is cuBLASLt's and wants sm_90 and CUDA 12.9: see
@@ -13,10 +13,10 @@
 namespace drivetrain::fp8 {
 
 // Blocks of block_rows (1 or kBlock) x kBlock numbers; NaN in blocks that are not finite. x as in cast.h.
-Scaled cast_blocks(const Operand& x, int64_t block_rows, at::ScalarType type);
+Scaled cast_blocks(const Operand& x, int64_t block_rows);
 // Of x transposed; blocks of single rows are then those of x's columns. Both: on CUDA in one pass over x.
-Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows, at::ScalarType type);
-Both cast_blocks_both(const Operand& x, int64_t block_rows, at::ScalarType type);
+Scaled cast_blocks_transposed(const Operand& x, int64_t block_rows);
+Both cast_blocks_both(const Operand& x, int64_t block_rows);
 
 // As product() has it, for operands of blocks; not both of them squares.
 at::Tensor block_product(const Scaled& a, const Scaled& b, at::ScalarType out, const at::Tensor& bias);

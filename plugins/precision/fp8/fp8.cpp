@@ -74,7 +74,8 @@ OptionTable fp8_table() {
              "scales from the steps before, from the tensor at hand, or of its blocks (of GPUs on sm_90 alone)")
       .one_of({"DelayedScaling", "Float8CurrentScaling", "Float8BlockScaling"})
       .field("fp8_format", &Fp8Options::fp8_format,
-             "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all; null: HYBRID, of blocks E4M3")
+             "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all; null: HYBRID, or of blocks E4M3, their "
+             "only one")
       .one_of({"HYBRID", "E4M3"})
       .field("margin", &Fp8Options::margin, "powers of two left free above the largest value")
       .range(0, 8)
@@ -93,6 +94,12 @@ OptionTable fp8_table() {
           throw fail(ErrorCode::config,
                      "precision/fp8: reduce_amax = false is not in this version: scales are the same on all ranks that "
                      "have the same layers; remove it");
+        if (o.recipe == "Float8BlockScaling" && o.fp8_format == "HYBRID")
+          throw fail(
+              ErrorCode::config,
+              "precision/fp8: fp8_format = \"HYBRID\" casts gradients to e5m2, and recipe \"Float8BlockScaling\" "
+              "has e4m3 alone: LibTorch has no products of e5m2 with scales of blocks. Remove fp8_format, or use "
+              "\"recipe\": \"Float8CurrentScaling\" or \"DelayedScaling\"");
       });
 }
 
@@ -100,7 +107,7 @@ Recipe recipe_of(const Fp8Options& o) {
   Recipe recipe;
   recipe.delayed = o.recipe == "DelayedScaling", recipe.blocks = o.recipe == "Float8BlockScaling";
   recipe.most_recent = o.amax_compute_algo == "most_recent";
-  if (o.fp8_format.value_or(recipe.blocks ? "E4M3" : "HYBRID") == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
+  if (o.fp8_format == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
   recipe.amax_history_len = o.amax_history_len;
   recipe.margin = static_cast<double>(o.margin);
   recipe.wgrad = o.fp8_wgrad, recipe.keep_weights = o.keep_weights;
@@ -132,10 +139,6 @@ class Fp8 final : public Precision {
     if (cpu) ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
     if (ctx.model().mixture.experts > 0)
       ctx.cost("routers, gates of shared experts and the products of experts stay in 16 bits");
-    if (blocks && !cpu)
-      ctx.cost(
-          "no GPU has computed with scales of blocks in this version: casts for it ran under an emulator, products "
-          "nowhere. Hold the first losses against those of Float8CurrentScaling");
     // The plan may be for GPUs of another machine.
     if (const std::string problem = problem_of(services_.device, blocks); !problem.empty())
       ctx.cost("a run on this machine's GPUs is refused: " + problem);

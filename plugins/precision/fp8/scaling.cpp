@@ -143,21 +143,21 @@ int64_t block_rows(Role role) { return role == Role::weight ? kBlock : 1; }
 
 Scaled Scaling::cast(int64_t layer, Role role, const Operand& given) const {
   const Operand x = castable(given, type_of(role));
-  if (recipe_.blocks) return cast_blocks(x, block_rows(role), type_of(role));
+  if (recipe_.blocks) return cast_blocks(x, block_rows(role));
   const Scale its = scale(layer, role, x);
   return fp8::cast(x, its.value, its.type, its.seen);
 }
 
 Scaled Scaling::cast_transposed(int64_t layer, Role role, const Operand& given) const {
   const Operand x = castable(given, type_of(role));
-  if (recipe_.blocks) return cast_blocks_transposed(x, block_rows(role), type_of(role));
+  if (recipe_.blocks) return cast_blocks_transposed(x, block_rows(role));
   const Scale its = scale_again(layer, role, x);
   return fp8::cast_transposed(x, its.value, its.type);
 }
 
 Both Scaling::cast_both(int64_t layer, Role role, const Operand& given) const {
   const Operand x = castable(given, type_of(role));
-  if (recipe_.blocks) return cast_blocks_both(x, block_rows(role), type_of(role));
+  if (recipe_.blocks) return cast_blocks_both(x, block_rows(role));
   const Scale its = scale(layer, role, x);
   return fp8::cast_both(x, its.value, its.type, its.seen);
 }

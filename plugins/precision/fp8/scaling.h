@@ -26,7 +26,7 @@ namespace drivetrain::fp8 {
 struct Recipe {
   bool delayed = true, most_recent = false;
   bool blocks = false;  // scales of blocks, from the tensor at hand
-  at::ScalarType forward = at::kFloat8_e4m3fn, backward = at::kFloat8_e5m2;
+  at::ScalarType forward = at::kFloat8_e4m3fn, backward = at::kFloat8_e5m2;  // blocks: e4m3 both
   int64_t amax_history_len = 1024;
   double margin = 0;
   bool wgrad = true;          // in 8 bits
@@ -71,7 +71,9 @@ class Scaling {
     at::ScalarType type;
     at::Tensor seen = {};  // what the cast raises
   };
-  at::ScalarType type_of(Role role) const { return role == Role::gradient ? recipe_.backward : recipe_.forward; }
+  at::ScalarType type_of(Role role) const {
+    return role == Role::gradient && !recipe_.blocks ? recipe_.backward : recipe_.forward;
+  }
   Scale scale(int64_t layer, Role role, const Operand& x) const;
   Scale scale_again(int64_t layer, Role role, const Operand& x) const;
   const Both& kept_weight(int64_t layer, const at::Tensor& w);

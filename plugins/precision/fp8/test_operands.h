@@ -16,7 +16,7 @@ inline constexpr int64_t kIn = 32, kOut = 48;
 inline std::vector<Recipe> recipes() {
   Recipe current, blocks, kept, wide;
   current.delayed = false;
-  blocks.delayed = false, blocks.blocks = true, blocks.backward = at::kFloat8_e4m3fn;
+  blocks.delayed = false, blocks.blocks = true;
   kept.keep_weights = true;
   wide.wgrad = false;
   return {{}, current, blocks, kept, wide};

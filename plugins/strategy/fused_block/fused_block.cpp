@@ -79,7 +79,7 @@ class FusedBlock : public Strategy {
         .at_least(0)
         .field("gelu_fusion", &Options::gelu_fusion,
                "GELU (gelu_tanh) and its gradient in the epilogues of the MLP's products (cuBLASLt), on CUDA in 16 "
-               "bits; faster, with a less exact tanh");
+               "bits");
   }
   FusedBlock(const Options& options, const Services& services) : options_(options), services_(services) {}
 
