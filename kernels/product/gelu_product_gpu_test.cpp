@@ -71,9 +71,9 @@ TEST_F(GeluProductOnGpu, forward_equals_float64) {
   });
 }
 
-// Two roundings: an H200 rounds the sum to 16 bits before it multiplies it with the slope. (In bfloat16 the first number
-// of each shape that was beyond one rounding was to the bit what that gives; no error of tanh gives it where |x| is
-// 0.8, since the slope hardly depends on tanh there.) And an error of tanh as often as the slope has it.
+// Two roundings: an H200 rounds the sum to 16 bits before it multiplies it with the slope. (In bfloat16 the first
+// number of each shape that was beyond one rounding was to the bit what that gives; no error of tanh gives it where |x|
+// is 0.8, since the slope hardly depends on tanh there.) And an error of tanh as often as the slope has it.
 TEST_F(GeluProductOnGpu, backward_equals_float64) {
   for_all_cases([](const Case& c, Dtype dtype) {
     Numbers dy(dtype, random_values(c.n * c.k, 1), c.skip), weight(dtype, random_values(c.k * c.m, 2, 0.5), c.skip);

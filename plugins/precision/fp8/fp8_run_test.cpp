@@ -49,6 +49,11 @@ TEST_F(Fp8Plugin, refuses_e5m2_in_blocks_with_what_to_do) {
   for (const char* right : {R"({"recipe": "Float8BlockScaling", "fp8_format": "E4M3"})",
                             R"({"recipe": "Float8BlockScaling"})", R"({"fp8_format": "HYBRID"})"})
     EXPECT_EQ(error_of([&] { make(right); }), "") << right;
+  const TempFolder folder;
+  const std::string section = R"("fp8": {"enabled": true, "recipe": "Float8BlockScaling", "fp8_format": "HYBRID"})";
+  const std::string in_a_run = error_of([&] { run_threads(precision_config(folder, "run", section), 1); });
+  EXPECT_TRUE(in_a_run.starts_with("test:1:9  precision/fp8: fp8_format"))
+      << in_a_run << "\nwanted: the section's place";
 }
 
 TEST_F(Fp8Plugin, names_what_a_recipe_without_memory_does_not_read) {
