@@ -31,6 +31,11 @@ void drop_heads(Activations& a) {
   state.q.reset(), state.k.reset(), state.v.reset();
 }
 
+NormReader reader_of(const NormParams& norm, const Linear& layer, bool may_compute) {
+  const OperandLinear1* const takes = operands_of(layer);
+  return {norm, layer, takes, may_compute && norm.here && takes};
+}
+
 // Angles for the positions of one row, or of each.
 bool fits(const at::Tensor& cos, const at::Tensor& qkv) {
   return !cos.defined() || cos.size(0) == qkv.size(1) || cos.size(0) == qkv.size(0) * qkv.size(1);
@@ -49,7 +54,10 @@ Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> atte
       options_(options),
       norm_args_{spec_.norm_epsilon, spec_.rms, spec_.norm_offset},
       qk_norm_{layers_.q_norm.weight.get(), layers_.k_norm.weight.get(), spec_.norm_epsilon, spec_.norm_offset},
-      activation_(ops::activation_of(spec_.activation)) {}
+      activation_(ops::activation_of(spec_.activation)),
+      reader1_(reader_of(layers_.norm1, *layers_.qkv, true)),
+      reader2_(reader_of(layers_.norm2, *layers_.fc, !in_chunks())),  // pieces are of what is written
+      act_reader_(operands_of(*layers_.mlp_proj)) {}
 
 // Both sums on the residual stream; queries, keys, values and attention's output; the first product of the MLP. The
 // outputs of norms and of the activation function are computed again in backward anyway, unless the options say
@@ -61,8 +69,7 @@ std::optional<UnitKeeps> Block::keeps() const {
              keys = static_cast<double>(spec_.kv_heads * spec_.head_dim);
   const double fc = ops::is_gated(activation_) ? 2 * F : F;
   const double sums = spec_.parallel ? 1 : 2, behind = layers_.attn_norm.here + layers_.mlp_norm.here;
-  const double norms =
-      norm_kept(*layers_.qkv, layers_.norm1, false) + norm_kept(*layers_.fc, layers_.norm2, in_chunks());
+  const double norms = reader1_.kept() + reader2_.kept();
   const double act = F * act_kept();
   const bool keeps_norms = !options_.recompute_cheap, keeps_fc = !in_chunks();
   const bool keeps_act = keeps_fc && !options_.recompute_cheap;
@@ -85,10 +92,9 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const at::AutoGradMode off(false);
   const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_, in_chunks());
   Activations a = begin(x, ctx);
-  a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1, computes_norm(*layers_.qkv, layers_.norm1));
+  a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1, reader1_.computes);
   const at::Tensor branch = attention_forward(a, keep, ctx);
-  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2,
-                 !in_chunks() && computes_norm(*layers_.fc, layers_.norm2));
+  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2, reader2_.computes);
   const at::Tensor residual = spec_.parallel ? at::add(a.norm1.sum, branch) : a.norm2.sum;
   const Tensors out = {residual, mlp_forward(a, keep)};
   if (recording) saved.extra = std::move(a);
@@ -163,13 +169,14 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep, StepContex
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
   if (in_chunks()) return mlp_chunks_forward(a, keep);
   bool replaced = false;
-  a.fc = first_product(norm2_of(a), a.act, replace_if(keep.by_layers && keep.fc), keep.norms, &replaced);
+  Inner& h = a.mlp;
+  first_product(norm2_of(a), h, replace_if(keep.by_layers && keep.fc), keep.norms, &replaced);
   if (!keep.norms && !replaced) a.norm2.y.reset();
-  restore_act(a.fc, a.act);
-  if (!keep.fc && a.act.defined()) a.fc.reset();
-  const at::Tensor delta = second_product(a.fc, a.act, replace_if(keep.act), keep.act ? &a.of_act : nullptr);
-  if (!keep.fc) a.fc.reset();
-  if (!keep.act) a.act.reset();
+  restore_act(h);
+  if (!keep.fc && h.act.defined()) h.fc.reset();
+  const at::Tensor delta = second_product(h, keep.act);
+  if (!keep.fc) h.fc.reset();
+  if (!keep.act) h.act.reset();
   return leave(delta, a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
 }
 
@@ -211,8 +218,8 @@ at::Tensor Block::leave_backward(const at::Tensor& dy, ops::Normed& kept, const 
 }
 
 void Block::restore_mlp(Activations& a) const {
-  if (!a.fc.defined()) a.fc = first_product(norm2_of(a), a.act, Replace::yes);
-  restore_act(a.fc, a.act);
+  if (!a.mlp.fc.defined()) first_product(norm2_of(a), a.mlp, Replace::yes);
+  restore_act(a.mlp);
 }
 
 void Block::restore_attention(Activations& a) const {
@@ -238,8 +245,8 @@ at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& wo
   restore_mlp(a);
   at::Tensor dy2;
   {
-    const ops::Operand dfc = second_backward(leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2),
-                                             a.fc, a.act, a.of_act, work);
+    const ops::Operand dfc =
+        second_backward(leave_backward(dy[1], a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2), a.mlp, work);
     dy2 = back_to_norm(norm2_of(a), dfc, work);
   }
   const at::Tensor ds2 = norm_backward(dy2, dy[0], a.norm2, layers_.norm2);

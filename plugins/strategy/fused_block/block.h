@@ -40,7 +40,18 @@ struct BlockOptions {
 bool may_be_cut(const BlockLayers& layers);
 
 struct Activations;
+struct Inner;
 struct NormOutput;
+
+// A norm and the layer that reads its output.
+struct NormReader {
+  const NormParams& params;
+  const Linear& layer;
+  const OperandLinear1* takes;  // operands that are not there; null: it does not
+  bool computes;                // the norm's output, in its cast: it is not written
+  double kept() const;          // of that output, in 16 bits, what is kept if it is
+};
+
 // Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
 // forward.
 enum class Replace { no, yes };
@@ -90,30 +101,23 @@ class Block : public Unit {
                    const RandomKey& key) const;
   at::Tensor leave_backward(const at::Tensor& dy, ops::Normed& kept, const NormParams& params, double dropped,
                             const RandomKey& key) const;
+  double act_kept() const;  // of the activation, as NormReader::kept
   // The layer behind a norm, and its backward, which drops what is kept of the norm's output. Where the layer computes
   // that itself (operand_linear.h), `keep` says whether it keeps its own form of it.
-  bool computes_norm(const Linear& layer, const NormParams& params) const;
-  // Of a norm's output, or the activation's, in 16 bits, what is kept of it if it is. `there`: it is computed anyway.
-  double norm_kept(const Linear& layer, const NormParams& params, bool there) const;
-  double act_kept() const;
   ops::Operand operand_of(const NormOutput& x) const;
   at::Tensor after_norm(const NormOutput& x, const Linear::Options& options, Replace replace, bool keep = false,
                         bool* replaced = nullptr) const;
   at::Tensor back_to_norm(const NormOutput& x, const ops::Operand& dy, WeightWork& work) const;
   NormOutput norm1_of(Activations& a) const;
   NormOutput norm2_of(Activations& a) const;
-  // The MLP's first product. Sets `act` where it computes the activation as well; restore_act does it elsewhere, unless
-  // the second product computes it itself, and sets `kept` if it is asked to.
-  at::Tensor first_product(const NormOutput& x, at::Tensor& act, Replace replace, bool keep = false,
-                           bool* replaced = nullptr) const;
-  at::Tensor second_product(const at::Tensor& fc, at::Tensor& act, Replace replace, KeptOperand* kept) const;
-  bool computes_act() const;
-  void restore_act(const at::Tensor& fc, at::Tensor& act) const;
-  at::Tensor act_of(const at::Tensor& fc) const;
-  // The second product's backward and the activation's: the gradient of fc, computed at last by who reads it. Both are
-  // read and dropped.
-  ops::Operand second_backward(const at::Tensor& ddelta, at::Tensor& fc, at::Tensor& act, KeptOperand& kept,
-                               WeightWork& work) const;
+  // The MLP's first product: sets fc, and act where it computes the activation as well; restore_act does it elsewhere,
+  // unless the second product computes it itself. That one keeps it in the form of its backward, or not.
+  void first_product(const NormOutput& x, Inner& h, Replace replace, bool keep = false, bool* replaced = nullptr) const;
+  at::Tensor second_product(Inner& h, bool keep) const;
+  void restore_act(Inner& h) const;
+  // The second product's backward and the activation's: the gradient of fc, computed at last by who reads it. What lies
+  // between the products is read and dropped.
+  ops::Operand second_backward(const at::Tensor& ddelta, Inner& h, WeightWork& work) const;
   void restore_mlp(Activations& a) const;
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;
@@ -132,6 +136,8 @@ class Block : public Unit {
   const ops::NormArgs norm_args_;
   const ops::QkNorm qk_norm_;  // q null: none
   const ops::Activation activation_;
+  const NormReader reader1_, reader2_;
+  const OperandLinear1* const act_reader_;  // null: the second product does not compute the activation in its cast
 };
 
 }  // namespace drivetrain::fused_block

@@ -53,8 +53,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms ? of_output : 0;
   };
   // In the form that the layer behind it reads in backward: of a norm, of the activation.
-  const double output1 = residual * norm_kept(*layers_.qkv, layers_.norm1, false),
-               output2 = residual * norm_kept(*layers_.fc, layers_.norm2, in_chunks()), read_act = act * act_kept();
+  const double output1 = residual * reader1_.kept(), output2 = residual * reader2_.kept(), read_act = act * act_kept();
   const double norm1 = kept_norm(*layers_.qkv, keep.heads || keep.attention, output1),
                norm2 = kept_norm(*layers_.fc, keep.fc, output2);
 
@@ -94,7 +93,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   const TensorSizes workspace = may_have_gelu ? lm::gelu_product() : TensorSizes();
   // Whoever reads dfc computes it, and holds what it is computed from meanwhile.
   const ParamPtr fc_bias = layers_.fc->bias();
-  const bool dfc_at_last = operands_of(*layers_.fc) && !(fc_bias && fc_bias->trainable);
+  const bool dfc_at_last = reader2_.takes && !(fc_bias && fc_bias->trainable);
   const auto mlp_chunks_backward = [&] {
     const double share = std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens);
     const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
@@ -118,7 +117,7 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
       trace.take(fc);
     }
     if (!keep.act) {
-      if (!computes_act()) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias));
+      if (!act_reader_) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias));
       trace.take(read_act);
     }
     if (!keep.fc) trace.moment(workspace);

@@ -9,6 +9,13 @@
 
 namespace drivetrain::fused_block {
 
+// What lies between the MLP's two products, [B, S, F].
+struct Inner {
+  bool has_gelu = false;  // the products have GELU, for these rows on this GPU
+  at::Tensor fc, act;     // fc before its bias, unless has_gelu; act, if kept: what mlp_proj wants for its backward
+  KeptOperand of_act;     // in place of act, if kept: what the second product computed in its cast
+};
+
 // What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those
 // before it.
 struct Activations {
@@ -23,9 +30,8 @@ struct Activations {
   ops::Heads heads;                 // kept without the attention's state
   AttentionState attention;         // without q, k and v where qkv is kept
   at::Tensor attended;              // what attn_proj kept in place of the attention's output; else undefined
-  at::Tensor fc, act;               // [B, S, F]; fc before its bias, unless the product has GELU; act, if kept: what
-                                    // mlp_proj wants for its backward
-  KeptOperand of_norm1, of_norm2, of_act;  // in place of y and act, if kept: what a product computed in its cast
+  Inner mlp;
+  KeptOperand of_norm1, of_norm2;  // in place of y, if kept: what a product computed in its cast
 };
 
 constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
@@ -33,14 +39,11 @@ constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bi
 
 inline at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
 
-// A norm's output and the layer that reads it.
+// A norm's output on its way to the layer that reads it.
 struct NormOutput {
-  const Linear& layer;
-  const NormParams& params;
+  const NormReader& reader;
   ops::Normed& norm;
   KeptOperand& kept;  // in place of norm.y, where the layer computes it
-  // Whether the layer computes y in its cast, as it does where y is not there.
-  bool computed() const { return !norm.y.defined() && params.here && operands_of(layer); }
 };
 
 // layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;

@@ -40,10 +40,11 @@ at::Tensor Block::mlp_chunks_forward(Activations& a, const Kept& keep) const {
   each_chunk(delta.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
     ops::Normed normed = normed_piece(a.norm2, first, positions);
     KeptOperand none;
-    at::Tensor act, fc = first_product({*layers_.fc, layers_.norm2, normed, none}, act, Replace::no);
-    restore_act(fc, act);
-    if (act.defined()) fc.reset();
-    delta.narrow(1, first, positions).copy_(second_product(fc, act, Replace::no, nullptr));
+    Inner h;
+    first_product({reader2_, normed, none}, h, Replace::no);
+    restore_act(h);
+    if (h.act.defined()) h.fc.reset();
+    delta.narrow(1, first, positions).copy_(second_product(h, false));
   });
   if (!keep.norms) a.norm2.y.reset();
   return leave(delta, a.mlp_norm, layers_.mlp_norm, a.dropout, a.key2);
@@ -56,10 +57,11 @@ at::Tensor Block::mlp_chunks_backward(const Tensors& dy, Activations& a, WeightW
   each_chunk(dy2.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
     ops::Normed normed = normed_piece(a.norm2, first, positions);
     KeptOperand none;
-    const NormOutput x = {*layers_.fc, layers_.norm2, normed, none};
-    at::Tensor act, fc = first_product(x, act, Replace::yes);
-    restore_act(fc, act);
-    const ops::Operand dfc = second_backward(piece(ddelta, first, positions), fc, act, none, work);
+    const NormOutput x = {reader2_, normed, none};
+    Inner h;
+    first_product(x, h, Replace::yes);
+    restore_act(h);
+    const ops::Operand dfc = second_backward(piece(ddelta, first, positions), h, work);
     dy2.narrow(1, first, positions).copy_(back_to_norm(x, dfc, work));
   });
   a.norm2.y.reset(), ddelta.reset();
