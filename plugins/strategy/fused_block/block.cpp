@@ -260,11 +260,11 @@ at::Tensor Block::attention_backward(const at::Tensor& ds2, const at::Tensor& ds
   restore_attention(a);
   at::Tensor dqkv;
   {
-    const at::Tensor dbranch = leave_backward(ds2, a.attn_norm, layers_.attn_norm, a.dropout, a.key1),
-                     &out = a.attention.out;
+    const at::Tensor& out = a.attention.out;
+    at::Tensor dbranch = leave_backward(ds2, a.attn_norm, layers_.attn_norm, a.dropout, a.key1);
     if (!a.attended.defined()) a.attended = out.flatten(2);
     const at::Tensor dout = layers_.attn_proj->apply_backward(dbranch, a.attended, kWhole, work).reshape(out.sizes());
-    a.attended.reset();
+    dbranch.reset(), a.attended.reset();
     const Tensors d = attention_->backward(dout, a.attention, a.attention_args);
     a.attention = {};
     dqkv = ops::split_heads_backward({d[0], d[1], d[2]}, a.qkv, a.table, layers_.qkv->bias().get(), qk_norm_);

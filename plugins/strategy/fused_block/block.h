@@ -117,7 +117,7 @@ class Block : public Unit {
   void restore_act(Inner& h) const;
   // The second product's backward and the activation's: the gradient of fc, computed at last by who reads it. What lies
   // between the products is read and dropped.
-  ops::Operand second_backward(const at::Tensor& ddelta, Inner& h, WeightWork& work) const;
+  ops::Operand second_backward(at::Tensor ddelta, Inner& h, WeightWork& work) const;
   void restore_mlp(Activations& a) const;
   void restore_attention(Activations& a) const;
   at::Tensor mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const;

@@ -123,11 +123,10 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     if (!keep.fc) trace.moment(workspace);
     const double of_mlp = leave();
     trace.take(act).moment(workspace);  // dact
-    trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(read_act);
+    trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(of_mlp).free(read_act);
     trace.take(fc);  // dfc, or as much in 8 bits
     if (!dfc_at_last)
       trace.moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias)).free(fc).free(act);
-    trace.free(of_mlp);
     again_if(norm2 == 0 && keep.fc, output2);
     trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
     if (dfc_at_last) trace.free(fc).free(act);

@@ -66,5 +66,23 @@ TEST(FusedBlockOperands, blocks_keep_the_bytes_that_they_tell_the_plan) {
   OperandsAnywhere::in_half = false;
 }
 
+// To half of the residual stream: what a layer casts of an input that is there is its own affair, and where the cast is
+// computed again the plan holds it a little longer.
+TEST(FusedBlockOperands, backward_takes_the_bytes_that_the_plan_is_told) {
+  OperandsAnywhere::in_half = true;
+  for (const Switch& one : kSwitches)
+    for (const Keep keep : {Keep::all, Keep::nothing})
+      for (const bool cheap : {false, true})
+        for (const int64_t chunk : {0, 8}) {
+          SCOPED_TRACE(concat(one.name, ", keep ", static_cast<int>(keep), cheap ? ", cheap" : "", ", chunk ", chunk));
+          BlockSpec spec = llama();
+          one.set(spec);
+          if (spec.qk_norm == NormOver::heads) continue;
+          const Passed found = pass(spec, true, at::kFloat, keep, 32, cheap, chunk, nullptr, "");
+          EXPECT_NEAR(found.working, found.told_working, 2 * 32 * 4 * spec.hidden / 2);
+        }
+  OperandsAnywhere::in_half = false;
+}
+
 }  // namespace
 }  // namespace drivetrain

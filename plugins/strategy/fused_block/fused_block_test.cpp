@@ -137,8 +137,7 @@ TEST(FusedBlock, blocks_leave_the_bytes_that_they_tell) {
     }
 }
 
-// And what the plan counts, which has statistics of norms and the attention's part as well. That the rest of a visit is
-// counted rightly, tools/memory_plan measures.
+// And what the plan counts, which has statistics of norms and the attention's part as well.
 TEST(FusedBlock, blocks_keep_the_bytes_that_they_tell_the_plan) {
   const Host host;
   const std::string grouped = R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)";

@@ -48,7 +48,7 @@ void Block::restore_act(Inner& h) const {
   h.act = ops::activation(activation_, h.fc, h.has_gelu ? at::Tensor() : value(layers_.fc->bias()));
 }
 
-ops::Operand Block::second_backward(const at::Tensor& ddelta, Inner& given, WeightWork& work) const {
+ops::Operand Block::second_backward(at::Tensor ddelta, Inner& given, WeightWork& work) const {
   Inner h = std::exchange(given, {});
   const ParamPtr bias = layers_.fc->bias();
   const bool sums_bias = bias && bias->trainable;
@@ -67,7 +67,7 @@ ops::Operand Block::second_backward(const at::Tensor& ddelta, Inner& given, Weig
     const ops::Operand of_fc = ops::Operand::activation(activation_, h.fc, value(bias));
     dact = act_reader_->apply_backward_to(ddelta, of_fc, h.of_act, kWhole, work);
   }
-  h.act.reset(), h.of_act.reset();
+  ddelta.reset(), h.act.reset(), h.of_act.reset();
   // The sum for the bias is taken by the pass that writes the gradient.
   if (reader2_.takes && !sums_bias) return ops::Operand::activation_backward(activation_, h.fc, dact, value(bias));
   return ops::activation_backward(activation_, h.fc, dact, bias.get());

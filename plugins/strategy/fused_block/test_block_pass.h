@@ -14,6 +14,7 @@
 
 #include <limits>
 #include <map>
+#include <utility>
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/random.h>
@@ -36,8 +37,9 @@ inline at::Tensor numbers(std::vector<int64_t> shape, const std::string& name, d
 
 struct Passed {
   bool fused = false;
-  double kept = 0, told = 0;  // bytes behind forward, and those that the plan counts
-  double on_cuda = 0;         // that it counts for backward there, in bfloat16
+  double kept = 0, told = 0;             // bytes behind forward, and those that the plan counts
+  double working = 0, told_working = 0;  // the most that backward took beside them, and what the plan counts
+  double on_cuda = 0;                    // that it counts for backward there, in bfloat16
   std::vector<std::string> names;
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
   std::vector<std::string> said;              // while it ran
@@ -79,7 +81,7 @@ inline Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep
   Saved saved;
   const Tensors x = {input("residual"), input("delta")};
   const int64_t before = CountedMemory::alive;
-  const Tensors y = unit->forward(x, ctx, saved);
+  Tensors y = unit->forward(x, ctx, saved);
   const at::Tensor& delta = y.back();  // which the next unit adds and drops
   passed.kept = static_cast<double>(CountedMemory::alive - before - delta.numel() * delta.element_size());
   if (spec.parallel) passed.kept -= static_cast<double>(delta.numel() * delta.element_size());  // so is the residual
@@ -87,14 +89,18 @@ inline Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep
   shape.rows = 2, shape.tokens = shape.rank_tokens = static_cast<double>(2 * S), shape.dtype = dtype;
   const auto counted = [&] { return *unit->visit_memory(shape, [&](std::string_view) { return keep; }); };
   if (passed.fused) {
-    passed.told = counted().kept.bytes();
+    passed.told = counted().kept.bytes(), passed.told_working = counted().working.bytes();
     shape.on_cpu = false, shape.dtype = at::kBFloat16;
     passed.on_cuda = counted().working.bytes();
   }
   const at::Tensor dy = numbers({2, S, spec.hidden}, "dy", 1, dtype);
-  const Tensors dx = unit->backward(y.size() == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
-  passed.said = host.log.lines;
   passed.tensors["output"] = y.size() == 2 ? at::add(y[0], y[1]) : y[0];
+  const size_t parts = std::exchange(y, {}).size();  // the next unit has dropped them
+  const int64_t between = CountedMemory::most = CountedMemory::alive.load();
+  const Tensors dx = unit->backward(parts == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
+  // The plan counts dy.
+  passed.working = static_cast<double>(CountedMemory::most - between + dy.numel() * dy.element_size());
+  passed.said = host.log.lines;
   passed.tensors["dx"] = dx[0], passed.tensors["ddelta"] = dx[1];
   for (const ParamPtr& param : unit->params()) passed.tensors[param->name] = param->grad;
   return passed;

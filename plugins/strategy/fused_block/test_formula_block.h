@@ -9,6 +9,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
+#include "conformance/strategy/memory.h"
+
 #include <limits>
 
 #include <drivetrain/attention.h>
@@ -31,6 +33,7 @@ class FormulaAttention : public Attention {
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override {
     const at::AutoGradMode off(false);
+    const TakesInstead nothing(0);
     AttentionState state;
     state.q = q, state.k = k, state.v = v, state.out = compute(q, k, v, args);
     state.lse = at::empty({q.size(0), q.size(2), q.size(1)}, q.options());  // for what it takes
@@ -38,6 +41,7 @@ class FormulaAttention : public Attention {
   }
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
     const at::AutoGradMode on(true);
+    const TakesInstead nothing(0);
     const auto leaf = [](const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); };
     const at::Tensor q = leaf(state.q), k = leaf(state.k), v = leaf(state.v);
     compute(q, k, v, args).backward(dout);
