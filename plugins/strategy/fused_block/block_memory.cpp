@@ -152,8 +152,9 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   trace.take(z.inside(z.queries));
   trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.queries)).free(of_attention);
   trace.moment(attention.backward).free(attention.kept);
-  trace.take(heads, 2).free(heads).free(z.inside(z.queries));
-  if (spec_.qk_norm) trace.moment(lm::qk_norm_backward(shape, spec_, z.qkv)).free(qkv);
+  trace.take(heads, 2);  // of q, k and v, and of qkv
+  if (spec_.qk_norm) trace.moment(lm::qk_norm_backward(shape, spec_, z.qkv));
+  trace.free(heads).free(z.inside(z.queries)).free(qkv);
   again_if(norm1 == 0 && keep.heads, output1);
   trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.qkv, z.hidden));
   trace.free(norm1 > 0 ? norm1 : before ? output1 : 0).free(heads);

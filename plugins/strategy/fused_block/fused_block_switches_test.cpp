@@ -84,7 +84,7 @@ TEST(FusedBlockSwitches, blocks_keep_the_bytes_that_they_tell_the_plan) {
     }
 }
 
-// Beside what is kept. Norms of queries and keys over all heads take more than the plan counts (OLMo 2).
+// Beside what is kept.
 TEST(FusedBlockSwitches, backward_takes_the_bytes_that_the_plan_is_told) {
   for (const Switch& one : kSwitches)
     for (const Keep keep : {Keep::all, Keep::nothing})
@@ -93,7 +93,6 @@ TEST(FusedBlockSwitches, backward_takes_the_bytes_that_the_plan_is_told) {
           SCOPED_TRACE(concat(one.name, ", keep ", static_cast<int>(keep), cheap ? ", cheap" : "", ", chunk ", chunk));
           BlockSpec spec = llama();
           one.set(spec);
-          if (spec.qk_norm == NormOver::heads) continue;
           const Passed found = pass(spec, true, at::kFloat, keep, 32, cheap, chunk);
           EXPECT_NEAR(found.working, found.told_working, 0.01 * found.told_working);
         }

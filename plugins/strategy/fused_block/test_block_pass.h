@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -49,6 +50,7 @@ struct Passed {
 // OperandsAnywhere.
 inline Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep keep, int64_t S = 5,
                    bool cheap = false, int64_t chunk = 0, const char* gelu = nullptr, const char* operands = nullptr) {
+  at::set_num_threads(1);  // with tensors so small several wait for each other, on a busy machine for long
   const Host host;
   const auto strategy =
       make_plugin<Strategy>(host, "fused_block",

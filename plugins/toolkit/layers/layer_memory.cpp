@@ -37,13 +37,13 @@ TensorSizes norm_backward(const VisitShape& s, double tokens, double columns) {
 }
 
 // In one pass: the weights' sums over blocks of tokens, on a device of each head. Else the split q, k and v, and the
-// norms' and the rotation's results, which are the gradients' size each.
+// norms' results; the rotation's are gone by the end.
 TensorSizes qk_norm_backward(const VisitShape& s, const BlockSpec& block, double columns) {
   const double share = static_cast<double>(s.tensor_ranks), C = static_cast<double>(block.head_dim);
   const double heads = static_cast<double>(block.heads + block.kv_heads) / share;
   if (has_kernels(s) && block.qk_norm == NormOver::head)
     return TensorSizes().add(blocks(s.tokens, kernels::kRotaryRows) * (s.on_cpu ? 2 : heads) * C * 4);
-  return TensorSizes().add(s.tokens * columns * s.element()).add(s.tokens * heads * C * s.element(), 2);
+  return TensorSizes().add(s.tokens * columns * s.element()).add(s.tokens * heads * C * s.element());
 }
 
 TensorSizes activation(const VisitShape& s, double tokens, double in, bool bias) {
