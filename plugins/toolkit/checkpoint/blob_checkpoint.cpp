@@ -18,7 +18,7 @@ BlobCheckpoint::BlobCheckpoint(const BlobPlace& place, Manifest manifest, std::s
       if (!blob || blob->bytes() != slice.bytes)
         throw fail(ErrorCode::checkpoint, where_, ": ", slice.blob, " with a part of ", name, " ",
                    blob ? concat("has ", blob->bytes(), " bytes, and ", slice.bytes, " were written") : "is missing",
-                   "\n   use an earlier tag, or bring this one again");
+                   "\n   copy this checkpoint again from a place where it is whole, or use another one");
       blobs_[slice.blob] = blob;
     }
 }

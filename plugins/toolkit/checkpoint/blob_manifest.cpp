@@ -76,7 +76,8 @@ std::string Manifest::text(int64_t step, double saved_at, const Value& facts, co
 
 Manifest Manifest::read(const Blob& blob, const std::string& where) {
   const auto damaged = [&](const std::string& what) {
-    return fail(ErrorCode::checkpoint, where, ": ", what, "\n   use an earlier tag, or bring this one again");
+    return fail(ErrorCode::checkpoint, where, ": ", what,
+                "\n   copy this checkpoint again from a place where it is whole, or use another one");
   };
   constexpr size_t kHead = 17;  // digest and line feed
   if (blob.bytes() < kHead || blob.bytes() > uint64_t{1} << 31) throw damaged("is no manifest");
