@@ -57,6 +57,41 @@ class GpuCheck(StandIns):
         self.assertIn("bfloat16_not_recorded", self.said)
         self.assertEqual(self.rows("third"), self.rows() | {"bfloat16, not recorded": self.rows("third")["bfloat16, not recorded"]})
 
+    def test_what_starts_has_not_run(self):
+        words, name = ("--stage", "live", "--only", "train"), "float32, not recorded"
+        self.assertEqual(self.run_check(*words, "--dry-run"), 0, self.text)
+        self.assertEqual(self.rows(file="dry_run.json")[name]["result"], "starts")
+        self.run_check(*words)
+        self.assertEqual(self.rows()[name]["result"], "passed", self.text)
+        self.assertEqual(self.run_check(*words, "--dry-run"), 0, self.text)
+        self.assertEqual(self.rows()[name]["result"], "passed")
+
+    def test_a_call_that_adds_nothing_leaves_what_was_known(self):
+        words = ("--stage", "live", "--only", "tests")
+        self.run_check(*words)
+        self.run_check(*words, "--results", str(self.folder / "out/results.json"), logs="second")
+        self.assertEqual(self.rows("second"), self.rows())
+
+    def test_what_cannot_be_used_is_refused(self):
+        self.write("no.json", "no results")
+        self.write("list.json", "[]")
+        self.write("half.json", json.dumps({"cpu_losses": {}, "rows": {"live / tests: device_gpu_test": {"figures": ""}}}))
+        for words, told in ((("--results", "typo.json"), "typo.json is not what an earlier call left (FileNotFoundError"),
+                            (("--results", "no.json"), "no.json is not what"), (("--results", "list.json"), "list.json is not what"),
+                            (("--results", "half.json"), "half.json is not what"),
+                            (("--stage", "live", "--only", "long"), "no check of live is of long"),
+                            (("--limit", "nan"), "--limit nan: wanted seconds"), (("--limit", "-5"), "--limit -5.0: wanted seconds")):
+            with self.subTest(words):
+                self.assertEqual(self.run_check(*(str(self.folder / w) if w.endswith(".json") else w for w in words)), 2, self.text)
+                self.assertIn(told, self.text)
+                self.assertNotIn("Traceback", self.text)
+        self.write("file", "")
+        self.assertEqual(self.run_check(logs="file"), 2)
+        self.assertIn("is no folder for files", self.text)
+        (self.folder / "tree/bin/drivetrain").unlink()
+        self.assertEqual(self.run_check(), 2)
+        self.assertIn("is no install tree: bin/drivetrain is not there", self.text)
+
     def test_a_call_ends_with_its_limit_and_the_next_goes_on(self):
         self.write("tree/tests/device_gpu_test", "#!/bin/sh\necho '[  PASSED  ] 1 test.'\n")
         words = ("--stage", "live", "--only", "train", "--only", "tests")
@@ -109,7 +144,7 @@ class GpuCheck(StandIns):
         not_run = {name for name, row in rows.items() if row["result"] != "passed"}
         self.assertEqual(not_run, {"float32, 2 ranks", "offload_param"}, "those of two ranks want two GPUs")
         self.assertEqual(self.run_check(*words, "--dry-run", logs="dry"), 0, self.text)
-        self.assertEqual({row["result"] for row in self.rows("dry").values()}, {"starts"})
+        self.assertEqual({row["result"] for row in self.rows("dry", "dry_run.json").values()}, {"starts"})
 
     def test_ranks_share_a_gpu_lose_ranks_and_resume(self):
         names = self.listed("ranks")

@@ -124,5 +124,5 @@ class StandIns(unittest.TestCase):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", file, self.folder / "nccl.c"], check=True)
         return str(file)
 
-    def rows(self, logs="out"):
-        return {key.split(": ", 1)[1]: row for key, row in json.loads((self.folder / logs / "results.json").read_text())["rows"].items()}
+    def rows(self, logs="out", file="results.json"):
+        return {key.split(": ", 1)[1]: row for key, row in json.loads((self.folder / logs / file).read_text())["rows"].items()}
