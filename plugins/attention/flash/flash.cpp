@@ -14,6 +14,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include <drivetrain/error.h>
@@ -32,6 +33,8 @@ using namespace drivetrain;
 using flash::Backend;
 using flash::heads_first;
 
+// Of longer sequences the first ones, by which the choice would hardly be another: 262,144 took over a minute.
+constexpr int64_t kMeasuredPositions = 8192;
 constexpr double kOtherRanksSeconds = 300;  // for the rank that came first to measure
 
 class Flash : public Attention {
@@ -142,10 +145,11 @@ class Flash : public Attention {
       services_.log.info(concat("attention/flash: ", name, " from now on, as another rank measured for ", q.sizes()));
       return name == flash::name_of(Backend::cudnn) ? Backend::cudnn : Backend::flash;
     }
-    const flash::Measured measured = flash::measure(q, k, v, args);
+    const auto first = [](const at::Tensor& x) { return x.narrow(1, 0, std::min(x.size(1), kMeasuredPositions)); };
+    const flash::Measured measured = flash::measure(first(q), first(k), first(v), args);
     if (services_.world_size > 1) services_.store.set(key, flash::name_of(measured.faster));
     services_.log.info(concat("attention/flash: ", flash::name_of(measured.faster), " from now on (", measured.text,
-                              " forward and backward for ", q.sizes(), ")"));
+                              " forward and backward for ", first(q).sizes(), ")"));
     return measured.faster;
   }
 
