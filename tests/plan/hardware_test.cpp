@@ -100,7 +100,7 @@ TEST_F(HardwareFile, what_is_out_of_range_unknown_or_of_another_type_is_refused)
   value = whole(), value.set("peak_tflops", Value::object());
   expect_says(refusal(written(value)), {"peak_tflops", "float32"});
   value = whole(), member(value, "peak_tflops")->set("bfloat16", "fast");
-  expect_says(refusal(written(value)), {"peak_tflops.bfloat16", "above 0"});
+  expect_says(refusal(written(value)), {"peak_tflops.bfloat16 is \"fast\"", "a number of TFLOPS"});
   expect_says(refusal("h10"), {"no hardware file", "h100", "bench hardware"});
   expect_says(refusal(written(Value::array())), {"an object"});
 }
@@ -126,6 +126,29 @@ TEST_F(HardwareFile, a_share_or_rate_that_is_next_to_nothing_is_refused_where_0_
     member(value, group)->set(key, -1e-300);
     expect_says(refusal(written(value)), {key, "machine.json:"});
   }
+}
+
+TEST_F(HardwareFile, peaks_are_of_types_that_a_plan_asks_for_and_within_what_a_machine_can_have) {
+  for (const double wrong : {0.0, -1.0, 1e-300, 9e-10, 1.1e6, 1e300}) {
+    Value value = whole();
+    member(value, "peak_tflops")->set("float8_blocks", wrong);
+    const std::string full = concat("  peak_tflops.float8_blocks is ", Value(wrong).to_json());
+    expect_says(refusal(written(value)),
+                {full.c_str(), "machine.json:", "TFLOPS from 1e-09 to 1e+06", "bench hardware"});
+  }
+  for (const char* type : {"float64", "float32", "bfloat16", "float16", "float8", "float8_blocks"})
+    for (const double fine : {1e-9, 1e6}) {
+      Value value = whole();
+      member(value, "peak_tflops")->set(type, fine);
+      EXPECT_EQ(refusal(written(value)), "accepted") << type << fine;
+    }
+  Value value = whole();
+  member(value, "peak_tflops")->set("_float8", "a comment");
+  EXPECT_EQ(refusal(written(value)), "accepted");
+  member(value, "peak_tflops")->set("float8_block", 1490);
+  expect_says(refusal(written(value)),
+              {"machine.json:", "  peak_tflops.float8_block is not a type that a plan asks for",
+               "did you mean \"float8_blocks\"?"});
 }
 
 TEST(ProductFit, finds_the_numbers_that_rates_were_made_with) {

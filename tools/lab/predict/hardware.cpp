@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 constexpr double kMostShare = 1.0, kMostRate = 1e9;
 constexpr double kLeastShare = 1e-3, kLeastRate = 1e-3;
+constexpr double kLeastPeak = 1e-9, kMostPeak = 1e6;  // TFLOPS
+
+// What a plan may ask for. 8 bits differ by what their scales are of, not by their type.
+const std::vector<std::string> kTypes = {"float64", "float32", "bfloat16", "float16", "float8", "float8_blocks"};
 
 OptionTable product_table() {
   return table<ProductRates>()
@@ -124,15 +128,23 @@ constexpr const char* kRemedy =
     "file of "
     "configs/hardware";
 
+// As in every object of options.
+bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with('$'); }
+
 void check_peaks(const Hardware& hardware) {
   const Value& peaks = hardware.peak_tflops;
   if (!peaks.is_object() || peaks.members().empty())
     throw fail(ErrorCode::config, hardware.path, ": peak_tflops is an object of type and TFLOPS, such as {\"",
                "float32\": 19.5}, found ", peaks.is_object() ? "an empty one" : peaks.type_name(), kRemedy);
-  for (const Value::Member& m : peaks.members())
-    if (!m.value.is_number() || !(m.value.as_double() > 0))
-      throw fail(ErrorCode::config, m.value.where.text(), ": peak_tflops.", shown(m.key),
-                 " is a number above 0, found ", m.value.to_json());
+  for (const Value::Member& m : peaks.members()) {
+    if (is_comment(m.key)) continue;
+    if (std::find(kTypes.begin(), kTypes.end(), m.key) == kTypes.end())
+      throw fail(ErrorCode::config, m.value.key_where.text(), "  peak_tflops.", shown(m.key),
+                 " is not a type that a plan asks for", suggestion(m.key, kTypes));
+    if (!m.value.is_number() || !(m.value.as_double() >= kLeastPeak && m.value.as_double() <= kMostPeak))
+      throw fail(ErrorCode::config, m.value.where.text(), "  peak_tflops.", m.key, " is ", m.value.to_json(),
+                 ", but it is a number of TFLOPS from ", kLeastPeak, " to ", kMostPeak, kRemedy);
+  }
 }
 
 // Where 0 says that a figure is not given, what lies between it and the least of its kind is a slip: a plan by it would
@@ -195,7 +207,8 @@ const OptionTable& hardware_table() {
 double Hardware::peak(const std::string& dtype) const {
   if (const Value* const tflops = peak_tflops.find(dtype)) return tflops->as_double() * 1e12;
   std::vector<std::string> types;
-  for (const Value::Member& m : peak_tflops.members()) types.push_back(m.key);
+  for (const Value::Member& m : peak_tflops.members())
+    if (!is_comment(m.key)) types.push_back(m.key);
   throw fail(
       ErrorCode::config, path, ": no peak_tflops.", dtype, ", the type that the run computes in; the file has ",
       join(types),
