@@ -27,6 +27,23 @@ TEST_F(RunFolder, damage_names_the_checkpoint_before_it) {
   EXPECT_EQ(run("checkpoint verify b").code, 0);
 }
 
+TEST_F(RunFolder, damage_of_the_first_checkpoint_names_those_behind_it_that_are_not_seen_to_be_damaged) {
+  const std::string sets = "--set output_dir=b --set train_steps=6 --set " + policy(2);
+  ASSERT_EQ(train(sets).code, 0);
+  std::fstream(tag(2) + "/rank-00000.safetensors", std::ios::in | std::ios::out).seekp(9000).put('\xff');
+  const std::string from_first = sets + " --resume step-00000002";
+  expect_train_refused(from_first, 6,
+                       {"step-00000002 cannot be read", "rank-00000.safetensors",
+                        "none before it can be used; behind it there are step-00000006, step-00000004\n",
+                        "what is damaged, and what is whole: drivetrain checkpoint verify " + path("b")});
+  std::filesystem::remove(tag(6) + "/manifest.json");
+  expect_train_refused(from_first, 6, {"none before it can be used; behind it there are step-00000004\n"});
+  std::filesystem::resize_file(tag(4) + "/rank-00000.safetensors", 9000);
+  expect_train_refused(from_first, 6, {"there is no other checkpoint in this folder that can be used\n"});
+  std::filesystem::remove_all(tag(4)), std::filesystem::remove_all(tag(6));
+  expect_train_refused(from_first, 6, {"there is no other checkpoint in this folder that can be used\n"});
+}
+
 // Its own checkpoints would be older than those, and the first ones to be removed.
 TEST_F(RunFolder, a_new_run_does_not_mix_its_checkpoints_with_those_of_another) {
   const std::string shared = " --set checkpoint_store.folder=" + path("shared") + " --set " + policy(2);

@@ -23,20 +23,27 @@ constexpr const char* kPassedOver = "\n   it is passed over, as \"damaged_checkp
 // A rank that dies ends the wait at once; this is for one that neither reads nor dies.
 constexpr double kLoadTimeout = 1800;
 
-// What a user sees of one checkpoint that cannot be read, and the one to take instead.
-[[noreturn]] void offer_previous(const Error& e, const std::vector<StoredTag>& tags, size_t at,
-                                 const std::string& output_dir) {
-  const std::string other = at + 1 < tags.size()
-                                ? concat("\n   the checkpoint before it is --resume ", tags[at + 1].tag)
-                                : std::string("\n   there is no other checkpoint in this folder");
-  throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), other,
-             "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
-}
-
 std::string listed_tags(const std::vector<StoredTag>& tags) {
   std::string names;
   for (const StoredTag& tag : tags) names += (names.empty() ? "" : ", ") + tag.tag;
   return names;
+}
+
+// What a user sees of one checkpoint that cannot be read, and what to take instead: the nearest before it, else those
+// behind it. Their bytes are not read, which may take long, so one that is offered may be damaged, too.
+[[noreturn]] void offer_others(const Error& e, const CheckpointStore& store, const std::vector<StoredTag>& tags,
+                               size_t at, const std::string& output_dir) {
+  std::set<std::string> damaged;
+  for (const StoreProblem& problem : store.problems())
+    if (!problem.left_over) damaged.insert(problem.tag);
+  std::vector<StoredTag> newer, older;
+  for (size_t i = 0; i < tags.size(); ++i)
+    if (i != at && !damaged.count(tags[i].tag)) (i < at ? newer : older).push_back(tags[i]);
+  std::string others = "there is no other checkpoint in this folder that can be used";
+  if (!newer.empty()) others = "none before it can be used; behind it there are " + listed_tags(newer);
+  if (!older.empty()) others = "the checkpoint before it is --resume " + older.front().tag;
+  throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), "\n   ", others,
+             "\n   what is damaged, and what is whole: drivetrain checkpoint verify ", output_dir);
 }
 
 size_t find_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
@@ -232,7 +239,7 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
   try {
     checkpoint = store.open(found.tag);
   } catch (const Error& e) {
-    offer_previous(e, tags, at, output_dir);
+    offer_others(e, store, tags, at, output_dir);
   }
   counters_of(*checkpoint, found.tag);
   // A run that was killed behind its last step has its final weights still to write.
@@ -267,7 +274,7 @@ std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, cons
     if (e.code() != ErrorCode::checkpoint) throw;
     const std::vector<StoredTag> tags = store.tags();
     const std::string& folder = run.plan.settings.output_dir;
-    offer_previous(e, tags, find_tag(store, tags, {ResumeOption::Mode::tag, true, tag}, folder), folder);
+    offer_others(e, store, tags, find_tag(store, tags, {ResumeOption::Mode::tag, true, tag}, folder), folder);
   }
   load.throw_if_incomplete();
   if (const int64_t step = stored_step(store, tag); trainer.next_step() != step + 1)
