@@ -85,15 +85,17 @@ TEST_F(ProgramTest, another_release_of_libtorch_is_refused_with_both_releases) {
   write("torch/version.py", "__version__ = '2.10.0+cu130'\n");
   const Ran ran = run_with_this_torch("inspect");
   EXPECT_EQ(ran.code, 2);
-  EXPECT_TOLD(
-      ran, "LibTorch at DRIVETRAIN_TORCH=" + torch() + " is 2.10.0+cu130; this build needs " DRIVETRAIN_TORCH_RELEASE);
+  EXPECT_TOLD(ran, "LibTorch at DRIVETRAIN_TORCH=" + torch() +
+                       " is 2.10.0+cu130; this build needs " DRIVETRAIN_TORCH_RELEASE "\n   unset DRIVETRAIN_TORCH");
 }
 
 TEST_F(ProgramTest, a_missing_or_broken_libtorch_is_named_with_the_remedy) {
   const Ran missing = run_shell("DRIVETRAIN_TORCH=/no/such/torch " + kProgram + "inspect");
   EXPECT_EQ(missing.code, 2);
   EXPECT_TOLD(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
-  EXPECT_TOLD(missing, "tools/quickstart");
+  EXPECT_TOLD(missing,
+              "is not there\n   unset DRIVETRAIN_TORCH (if there is no LibTorch then either, run tools/quickstart");
+  EXPECT_TOLD(missing, "), or set it to the `torch` folder");
   write("torch/version.py", "__version__ = '" DRIVETRAIN_TORCH_RELEASE "'\n");
   const Ran broken = run_with_this_torch("inspect");
   EXPECT_EQ(broken.code, 2);
@@ -109,7 +111,10 @@ TEST_F(ProgramTest, away_from_a_clone_the_remedy_is_a_line_that_finds_the_torch_
     const Ran missing = run_shell("cd " + folder_.string() + " && DRIVETRAIN_TORCH=/no/such/torch " + program + words);
     EXPECT_EQ(missing.code, 2) << words;
     EXPECT_TOLD(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
-    EXPECT_TOLD(missing, "the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE " wheel");
+    EXPECT_TOLD(
+        missing,
+        "is not there\n   unset DRIVETRAIN_TORCH, or set it to the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE
+        " wheel");
     EXPECT_EQ(missing.text.find("quickstart"), std::string::npos) << missing.text;
     const size_t line = missing.text.find("export DRIVETRAIN_TORCH=");
     ASSERT_NE(line, std::string::npos) << missing.text;

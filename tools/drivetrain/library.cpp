@@ -51,12 +51,24 @@ fs::path library_path(const std::string& name) {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
 }
 
-// In a clone its script brings LibTorch. An installed tree may lie on a machine that has nothing but Python's torch.
+// The folder that the user says, or "".
+std::string chosen_folder() {
+  const char* const chosen = std::getenv("DRIVETRAIN_TORCH");
+  return chosen ? chosen : "";
+}
+
+// In a clone its script brings LibTorch, which is not looked for while the variable names another. An installed tree
+// may lie on a machine that has nothing but Python's torch.
 std::string remedy() {
   std::error_code unknown;
   const bool in_clone = fs::exists(library_path("../../../tools/quickstart"), unknown);
-  return std::string("\n   ") + (in_clone ? "run tools/quickstart once, which brings it, or " : "") +
-         "set DRIVETRAIN_TORCH to the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE
+  const std::string quickstart = "run tools/quickstart once, which brings it";
+  std::string first = in_clone ? quickstart + ", or set DRIVETRAIN_TORCH " : "set DRIVETRAIN_TORCH ";
+  if (!chosen_folder().empty())
+    first = "unset DRIVETRAIN_TORCH" + (in_clone ? " (if there is no LibTorch then either, " + quickstart + ")" : "") +
+            ", or set it ";
+  return "\n   " + first +
+         "to the `torch` folder of a torch " DRIVETRAIN_TORCH_RELEASE
          " wheel; where python3 has that one:\n   export DRIVETRAIN_TORCH=$(python3 -c "
          "'import os, torch; print(os.path.dirname(torch.__file__))')";
 }
@@ -73,9 +85,9 @@ void check_trust(const fs::path& libraries) {
 }
 
 fs::path torch_folder() {
-  const char* const chosen = std::getenv("DRIVETRAIN_TORCH");
-  const fs::path folder = chosen && *chosen ? chosen : DRIVETRAIN_TORCH_FOLDER;
-  const std::string said = (chosen && *chosen ? "DRIVETRAIN_TORCH=" : "the LibTorch of the build, ") + folder.string();
+  const std::string chosen = chosen_folder();
+  const fs::path folder = chosen.empty() ? DRIVETRAIN_TORCH_FOLDER : chosen;
+  const std::string said = (chosen.empty() ? "the LibTorch of the build, " : "DRIVETRAIN_TORCH=") + folder.string();
   std::error_code failed;  // a folder that this user may not enter
   if (!fs::exists(folder / "lib/libtorch_cpu.so", failed))
     throw UsageError("no LibTorch at " + said + ": lib/libtorch_cpu.so is not there" +
@@ -84,7 +96,7 @@ fs::path torch_folder() {
   if (release.substr(0, release.find('+')) != DRIVETRAIN_TORCH_RELEASE)
     throw UsageError("LibTorch at " + said + " is " + (release.empty() ? "of an unknown release" : release) +
                      "; this build needs " + DRIVETRAIN_TORCH_RELEASE + remedy());
-  if (chosen && *chosen) check_trust(folder / "lib");
+  if (!chosen.empty()) check_trust(folder / "lib");
   return fs::absolute(folder);
 }
 
