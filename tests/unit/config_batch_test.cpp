@@ -177,9 +177,6 @@ TEST(Set, Of_two_for_one_key_the_later_one_counts_and_is_noted_with_both) {
             "--set #3  optimizer.params.lr: 3 is what counts, and not 2 of --set #2\n");
   EXPECT_EQ(notes_of_sets("{}", {"attention=flash", "attention.type=standard"}),
             "--set #2  attention.type: \"standard\" is what counts, and not \"flash\" of --set #1\n");
-  // A whole section drops what was set in it.
-  EXPECT_EQ(notes_of_sets(R"({"m": {"p": 1}})", {"m.a.b=2", R"(m={"c": 4})"}),
-            "--set #2  m: {\"c\":4} is what counts, and not 2 of --set #1\n");
   EXPECT_EQ(notes_of_sets("{}", {"seed=2", "seed=null"}),
             "--set #2  seed: null is what counts, and not 2 of --set #1\n");
   for (const std::vector<std::string>& same :
@@ -188,8 +185,39 @@ TEST(Set, Of_two_for_one_key_the_later_one_counts_and_is_noted_with_both) {
                                              {"m.a=2", R"(m={"b": 3, "a": 2})"},
                                              {"seed=null", "seed=2"},
                                              {"m=null", "m.a=1"},
+                                             {"seed=5", "seed=5e0"},
+                                             {"m.l=[1, [2.0]]", "m.l=[1.0, [2]]"},
+                                             {"m.a=1", R"(m={"a": 1.0})"},
+                                             {"attention.type=flash", "attention=flash"},
+                                             {"attention=flash", R"(attention={"type": "flash", "params": {"p": 1}})"},
+                                             {"m.params.lr=1", R"(m={"lr": 1, "z": 5})"},
+                                             {"m.lr=1", R"(m={"type": "t", "params": {"lr": 1}})"},
                                              {"m.a=1", "m.b=2"}})
     EXPECT_EQ(notes_of_sets(R"({"seed": 1, "m": {"z": 5}})", same), "") << same[0] << " " << same[1];
+}
+
+TEST(Set, What_was_set_in_a_section_that_is_set_as_a_whole_is_named_with_its_keys) {
+  EXPECT_EQ(notes_of_sets(R"({"m": {"p": 1}})", {"m.a.b=2", R"(m={"c": 4})"}),
+            "--set #2  m.a.b = 2 of --set #1 is dropped, since this one sets m as a whole\n");
+  EXPECT_EQ(
+      notes_of_sets("{}", {"fused_block.recompute_cheap=false", "fused_block=false"}),
+      "--set #2  fused_block.recompute_cheap = false of --set #1 is dropped, since this one sets fused_block as a "
+      "whole\n");
+  EXPECT_EQ(notes_of_sets(R"({"optimizer": {"type": "AdamW", "params": {"lr": 3}}})",
+                          {"optimizer.params.lr=1", "optimizer.eps=2", "optimizer=sgd"}),
+            "--set #3  optimizer.params.lr = 1 of --set #1 is dropped, since this one sets optimizer as a whole\n"
+            "--set #3  optimizer.params.eps = 2 of --set #2 is dropped, since this one sets optimizer as a whole\n");
+  // One that stays with another value, in the same spelling or in another.
+  EXPECT_EQ(notes_of_sets("{}", {"attention.type=flash", "attention=standard"}),
+            "--set #2  attention.type: \"standard\" is what counts, and not \"flash\" of --set #1\n");
+  EXPECT_EQ(notes_of_sets("{}", {"attention=flash", R"(attention={"type": "standard"})"}),
+            "--set #2  attention.type: \"standard\" is what counts, and not \"flash\" of --set #1\n");
+  EXPECT_EQ(notes_of_sets("{}", {"m.type=t", "m.lr=1", R"(m={"lr": 2, "type": "t"})"}),
+            "--set #3  m.params.lr: 2 is what counts, and not 1 of --set #2\n");
+  EXPECT_EQ(notes_of_sets("{}", {"m.a.b=2", R"(m={"a": {"b": 3}})"}),
+            "--set #2  m.a.b: 3 is what counts, and not 2 of --set #1\n");
+  EXPECT_EQ(notes_of_sets("{}", {"m.l=[1, 2]", "m.l=[1.0, 3]"}),
+            "--set #2  m.l: [1.0,3] is what counts, and not [1,2] of --set #1\n");
 }
 
 TEST(Set, Later_errors_name_the_argument) {

@@ -16,14 +16,46 @@ namespace {
 
 constexpr std::string_view kSet = "--set #";
 
-// What an earlier --set asked for in this value and the one in its place does not; of several the first one.
-const Value* lost_setting(const Value& old, const Value* now) {
-  if (old.is_null() || (now && *now == old)) return nullptr;
-  if (!old.is_object() || old.members().empty()) return old.where.file.starts_with(kSet) ? &old : nullptr;
-  for (const Value::Member& m : old.members())
-    if (const Value* const lost = lost_setting(m.value, now ? now->find(m.key) : nullptr)) return lost;
-  return nullptr;
+// Numbers by what they are, however they are written: 1 and 1.0.
+bool same(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number() && a.is_int() != b.is_int()) return a.as_double() == b.as_double();
+  if (!a.is_array() || !b.is_array()) return a == b;
+  return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), same);
 }
+
+// What stands at a key of a section in either spelling, or nullptr.
+const Value* part_of(const Value& section, const std::string& key) {
+  if (section.is_string()) return key == "type" ? &section : nullptr;
+  if (const Value* const found = section.find(key)) return found;
+  if (key == "params") return &section;
+  const Value* const params = is_section_word(key) ? nullptr : section.find("params");
+  return params ? params->find(key) : nullptr;
+}
+
+// Notes what earlier arguments asked for in a value that `where` sets at `whole`, and the new one does not.
+struct Lost {
+  const Position& where;
+  const std::string& whole;
+  Problems& problems;
+
+  void note(const Value& old, const Value* now, const std::string& path) const {
+    if (old.is_null() || (now && same(*now, old))) return;
+    if (old.is_object() && !old.members().empty()) {
+      for (const Value::Member& m : old.members())
+        note(m.value, now ? now->find(m.key) : nullptr, concat(path, ".", shown(m.key)));
+    } else if (const std::string& by = old.where.file; by.starts_with(kSet)) {
+      const std::string was = concat(shown(old.to_json()), " of ", by);
+      problems.note(where, now ? concat(path, ": ", shown(now->to_json()), " is what counts, and not ", was)
+                               : concat(path, " = ", was, " is dropped, since this one sets ", whole, " as a whole"));
+    }
+  }
+
+  void note_section(const Value& old, const Value& now) const {
+    if (old.is_string() && now.is_object() && now.find("type")) return note(old, now.find("type"), whole + ".type");
+    if (!old.is_object() || old.members().empty()) return note(old, &now, whole);
+    for (const Value::Member& m : old.members()) note(m.value, part_of(now, m.key), concat(whole, ".", shown(m.key)));
+  }
+};
 
 Value empty_object(const Position& where) {
   Value object = Value::object();
@@ -75,10 +107,11 @@ class SetPath {
       at = &child(*at, depth);
     }
     value.key_where = where_;
-    const Value* const old = at->find(keys_.back());
-    if (const Value* const lost = old ? lost_setting(*old, &value) : nullptr)
-      problems.note(where_, concat(path(keys_.size() - 1), ": ", shown(value.to_json()), " is what counts, and not ",
-                                   shown(lost->to_json()), " of ", lost->where.file));
+    const std::string whole = path(keys_.size() - 1);
+    if (const Value* const old = at->find(keys_.back())) {
+      const Lost lost{where_, whole, problems};
+      keys_.size() == 1 ? lost.note_section(*old, value) : lost.note(*old, &value, whole);
+    }
     at->set(keys_.back(), std::move(value));
   }
 
