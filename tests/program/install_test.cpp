@@ -94,9 +94,9 @@ TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output,
               {"| check | result | figures |", "live / train: configs | starts", "right / paths: configs | starts",
-               "train: float32, 2 ranks | starts", "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"",
-               "bench: llama_7b_gpu | starts", "paths: recompute offload | starts", "sanitizer: racecheck kernels_",
-               "errors: no GPU visible | starts", "long / long: configs | starts", "profile: gpt2_124m_gpu | starts",
+               "long / long: configs | starts", "train: float32, 2 ranks | starts", "tests: device_gpu_test | starts",
+               "not run: \"device\": \"cuda\"", "bench: llama_7b_gpu | starts", "paths: recompute offload | starts",
+               "errors: no GPU visible | starts", "sanitizer: racecheck kernels_", "profile: gpt2_124m_gpu | starts",
                "peer: llama_7b_gpu | starts", "everything is there and starts"});
 }
 
