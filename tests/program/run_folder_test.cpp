@@ -34,10 +34,10 @@ TEST_F(RunFolder, damage_of_the_first_checkpoint_names_those_behind_it_that_are_
   const std::string from_first = sets + " --resume step-00000002";
   expect_train_refused(from_first, 6,
                        {"step-00000002 cannot be read", "rank-00000.safetensors",
-                        "none before it can be used; behind it there are step-00000006, step-00000004\n",
+                        "none before it can be used; behind it: step-00000006, step-00000004\n",
                         "what is damaged, and what is whole: drivetrain checkpoint verify " + path("b")});
   std::filesystem::remove(tag(6) + "/manifest.json");
-  expect_train_refused(from_first, 6, {"none before it can be used; behind it there are step-00000004\n"});
+  expect_train_refused(from_first, 6, {"none before it can be used; behind it: step-00000004\n"});
   std::filesystem::resize_file(tag(4) + "/rank-00000.safetensors", 9000);
   expect_train_refused(from_first, 6, {"there is no other checkpoint in this folder that can be used\n"});
   std::filesystem::remove_all(tag(4)), std::filesystem::remove_all(tag(6));

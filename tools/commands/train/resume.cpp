@@ -40,7 +40,7 @@ std::string listed_tags(const std::vector<StoredTag>& tags) {
   for (size_t i = 0; i < tags.size(); ++i)
     if (i != at && !damaged.count(tags[i].tag)) (i < at ? newer : older).push_back(tags[i]);
   std::string others = "there is no other checkpoint in this folder that can be used";
-  if (!newer.empty()) others = "none before it can be used; behind it there are " + listed_tags(newer);
+  if (!newer.empty()) others = "none before it can be used; behind it: " + listed_tags(newer);
   if (!older.empty()) others = "the checkpoint before it is --resume " + older.front().tag;
   throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), "\n   ", others,
              "\n   what is damaged, and what is whole: drivetrain checkpoint verify ", output_dir);
