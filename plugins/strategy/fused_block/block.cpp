@@ -93,9 +93,11 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_, in_chunks());
   Activations a = begin(x, ctx);
   a.norm1 = norm(x[0], a.pair ? x[1] : at::Tensor(), layers_.norm1, reader1_.computes);
-  const at::Tensor branch = attention_forward(a, keep, ctx);
-  a.norm2 = norm(a.norm1.sum, spec_.parallel ? at::Tensor() : branch, layers_.norm2, reader2_.computes);
-  const at::Tensor residual = spec_.parallel ? at::add(a.norm1.sum, branch) : a.norm2.sum;
+  at::Tensor branch = attention_forward(a, keep, ctx), residual;
+  if (spec_.parallel) residual = at::add(a.norm1.sum, std::exchange(branch, {}));
+  a.norm2 = norm(a.norm1.sum, branch, layers_.norm2, reader2_.computes);
+  branch.reset();
+  if (!spec_.parallel) residual = a.norm2.sum;
   const Tensors out = {residual, mlp_forward(a, keep)};
   if (recording) saved.extra = std::move(a);
   return out;

@@ -94,10 +94,10 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   // Whoever reads dfc computes it, and holds what it is computed from meanwhile.
   const ParamPtr fc_bias = layers_.fc->bias();
   const bool dfc_at_last = reader2_.takes && !(fc_bias && fc_bias->trainable);
+  const double share =
+      in_chunks() ? std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens) : 1;
+  const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc, act_piece = share * act;
   const auto mlp_chunks_backward = [&] {
-    const double share = std::min(1.0, static_cast<double>(options_.mlp_chunk) * shape.rows / shape.rank_tokens);
-    const double tokens = share * shape.tokens, piece = share * residual, fc_piece = share * fc,
-                 act_piece = share * act;
     const double of_mlp = leave();
     again_if(norm2 == 0, output2);
     trace.take(residual).take(piece).take(fc_piece);  // dy2, x, fc
@@ -132,6 +132,26 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
     if (dfc_at_last) trace.free(fc).free(act);
     trace.free(norm2 > 0 ? norm2 : before ? output2 : 0).free(fc);
   };
+  // Forward's, from the second norm on: the last block's may take more than any backward. Attention's part takes less
+  // than its backward.
+  const auto forward_working = [&] {
+    const double written = before && !reader2_.computes && norm2 == 0 ? residual : 0;
+    const double fc_made = keep.fc ? 0 : fc_piece, act_made = keep.act || act_reader_ ? 0 : act_piece;
+    MemoryTrace forward;
+    if (behind) forward.free(residual).free(statistics);  // kept, and not there yet
+    // x, of which a block before keeps one summand if it is not parallel; then that of attention, or the sum with it.
+    forward.take(residual, spec_.parallel ? 2 : 1).take(residual).take(written);
+    if (!spec_.parallel) forward.free(residual);
+    if (in_chunks()) forward.take(residual - written).take(piece);  // the result, where the norm's output is if it can
+    forward.take(fc_made);
+    if (!in_chunks()) forward.free(written);
+    if (!act_reader_) forward.moment(lm::activation(shape, tokens, z.first, spec_.bias)).take(act_made);
+    forward.moment(workspace).free(act_reader_ ? 0 : fc_made).take(piece);  // of the result
+    if (in_chunks()) forward.free(piece, 2);
+    forward.free(act_reader_ ? fc_made : act_made).take(dropped);
+    if (behind) forward.take(residual).take(statistics);
+    return forward.most();
+  };
   trace.take(residual);  // dy
   in_chunks() ? mlp_chunks_backward() : mlp_backward();
   norm_back(false);
@@ -159,7 +179,8 @@ std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const Ke
   trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.qkv, z.hidden));
   trace.free(norm1 > 0 ? norm1 : before ? output1 : 0).free(heads);
   norm_back(true);
-  memory.working = trace.most();
+  const TensorSizes forward = forward_working();
+  memory.working = forward.bytes() > trace.most().bytes() ? forward : trace.most();
   return memory;
 }
 

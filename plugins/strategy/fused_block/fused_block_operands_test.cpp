@@ -68,7 +68,7 @@ TEST(FusedBlockOperands, blocks_keep_the_bytes_that_they_tell_the_plan) {
 
 // To half of the residual stream: what a layer casts of an input that is there is its own affair, and where the cast is
 // computed again the plan holds it a little longer.
-TEST(FusedBlockOperands, backward_takes_the_bytes_that_the_plan_is_told) {
+TEST(FusedBlockOperands, blocks_take_the_bytes_that_the_plan_is_told) {
   OperandsAnywhere::in_half = true;
   for (const Switch& one : kSwitches)
     for (const Keep keep : {Keep::all, Keep::nothing})

@@ -85,11 +85,11 @@ TEST(FusedBlockSwitches, blocks_keep_the_bytes_that_they_tell_the_plan) {
 }
 
 // Beside what is kept.
-TEST(FusedBlockSwitches, backward_takes_the_bytes_that_the_plan_is_told) {
+TEST(FusedBlockSwitches, blocks_take_the_bytes_that_the_plan_is_told) {
   for (const Switch& one : kSwitches)
     for (const Keep keep : {Keep::all, Keep::nothing})
       for (const bool cheap : {false, true})
-        for (const int64_t chunk : {0, 8}) {
+        for (const int64_t chunk : {0, 1, 8, 16}) {
           SCOPED_TRACE(concat(one.name, ", keep ", static_cast<int>(keep), cheap ? ", cheap" : "", ", chunk ", chunk));
           BlockSpec spec = llama();
           one.set(spec);

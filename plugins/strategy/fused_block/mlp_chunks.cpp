@@ -36,7 +36,8 @@ bool has_adapters(const Linear& layer) {
 bool may_be_cut(const BlockLayers& layers) { return !has_adapters(*layers.fc) && !has_adapters(*layers.mlp_proj); }
 
 at::Tensor Block::mlp_chunks_forward(Activations& a, const Kept& keep) const {
-  at::Tensor delta = at::empty_like(a.norm2.y);
+  // In the place of the norm's output, of which each piece is read before.
+  at::Tensor delta = layers_.norm2.here && !keep.norms ? a.norm2.y : at::empty_like(a.norm2.y);
   each_chunk(delta.size(1), options_.mlp_chunk, [&](int64_t first, int64_t positions) {
     ops::Normed normed = normed_piece(a.norm2, first, positions);
     KeptOperand none;

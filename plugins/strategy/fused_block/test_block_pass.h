@@ -13,6 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>
@@ -39,7 +40,7 @@ inline at::Tensor numbers(std::vector<int64_t> shape, const std::string& name, d
 struct Passed {
   bool fused = false;
   double kept = 0, told = 0;             // bytes behind forward, and those that the plan counts
-  double working = 0, told_working = 0;  // the most that backward took beside them, and what the plan counts
+  double working = 0, told_working = 0;  // the most that either pass took beside them, and what the plan counts
   double on_cuda = 0;                    // that it counts for backward there, in bfloat16
   std::vector<std::string> names;
   std::map<std::string, at::Tensor> tensors;  // output, gradients by name
@@ -82,11 +83,15 @@ inline Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep
   };
   Saved saved;
   const Tensors x = {input("residual"), input("delta")};
-  const int64_t before = CountedMemory::alive;
+  const int64_t before = CountedMemory::most = CountedMemory::alive.load();
   Tensors y = unit->forward(x, ctx, saved);
   const at::Tensor& delta = y.back();  // which the next unit adds and drops
-  passed.kept = static_cast<double>(CountedMemory::alive - before - delta.numel() * delta.element_size());
-  if (spec.parallel) passed.kept -= static_cast<double>(delta.numel() * delta.element_size());  // so is the residual
+  const auto stream = static_cast<double>(delta.numel() * delta.element_size());
+  passed.kept = static_cast<double>(CountedMemory::alive - before) - stream;
+  if (spec.parallel) passed.kept -= stream;  // so is the residual
+  // The plan counts what comes in, unless a block before keeps it: the residual of one that is not parallel.
+  const double forward =
+      static_cast<double>(CountedMemory::most - before) - passed.kept + stream * (spec.parallel ? 2 : 1);
   VisitShape shape;
   shape.rows = 2, shape.tokens = shape.rank_tokens = static_cast<double>(2 * S), shape.dtype = dtype;
   const auto counted = [&] { return *unit->visit_memory(shape, [&](std::string_view) { return keep; }); };
@@ -101,7 +106,7 @@ inline Passed pass(const BlockSpec& spec, bool fused, at::ScalarType dtype, Keep
   const int64_t between = CountedMemory::most = CountedMemory::alive.load();
   const Tensors dx = unit->backward(parts == 2 ? Tensors{dy, dy} : Tensors{dy}, ctx, saved);
   // The plan counts dy.
-  passed.working = static_cast<double>(CountedMemory::most - between + dy.numel() * dy.element_size());
+  passed.working = std::max(forward, static_cast<double>(CountedMemory::most - between) + stream);
   passed.said = host.log.lines;
   passed.tensors["dx"] = dx[0], passed.tensors["ddelta"] = dx[1];
   for (const ParamPtr& param : unit->params()) passed.tensors[param->name] = param->grad;
