@@ -175,6 +175,19 @@ TEST_F(LaunchTest, what_all_ranks_find_wrong_with_the_configuration_is_said_once
   EXPECT_EQ(count_of("warning\n", err()), 3u) << err();
 }
 
+// A rank of a slow host finds nobody any more: that is no other error.
+TEST_F(LaunchTest, what_is_wrong_is_said_once_though_a_rank_comes_when_rank_0_has_ended) {
+  request_.ranks = 3;
+  EXPECT_EQ(
+      run("if [ $RANK = 2 ]; then echo 'drivetrain: error: rank 2: nothing listens any more on x:1, so rank 0 has "
+          "ended: Connection refused' >&2; exit 5; fi; echo 'drivetrain: error: no such file' >&2; exit 2"),
+      2);
+  EXPECT_EQ(count_of("no such file\n", err()), 1u) << err();
+  EXPECT_EQ(count_of(" failed first: exit 2", err()), 1u) << err();
+  EXPECT_EQ(count_of("; what it said stands above\n", err()), 1u) << err();
+  EXPECT_EQ(count_of("all ranks said the same", err()), 0u) << err();
+}
+
 TEST_F(LaunchTest, errors_that_differ_are_all_said) {
   request_.ranks = 3;
   EXPECT_EQ(run("if [ $RANK = 0 ]; then n=0; else n=1; fi; echo \"drivetrain: error: key $n\" >&2; exit 2"), 2);

@@ -65,15 +65,36 @@ void Report::pass_errors() const {
   }
 }
 
+const SameError* Report::said_by(int rank) const {
+  for (const SameError& same : said_)
+    if (std::find(same.ranks.begin(), same.ranks.end(), rank) != same.ranks.end()) return &same;
+  return nullptr;
+}
+
+// It met nobody (runtime/store): rank 0 had found what is wrong and ended before this one came.
+bool Report::came_too_late(int rank) const {
+  return lines_of(rank).error().find("so rank 0 has ended") != std::string::npos;
+}
+
+// Rank 0 among them, and whoever came when it was gone left out.
+bool Report::all_said_the_same(const SameError* same) const {
+  if (!same) return false;
+  const auto is_in = [&](int rank) {
+    return std::find(same->ranks.begin(), same->ranks.end(), rank) != same->ranks.end();
+  };
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](const RankLines& r) { return is_in(r.number) || (is_in(0) && came_too_late(r.number)); });
+}
+
 // Every rank plans by itself, so a file of the config that is on all hosts is found by all.
 std::string Report::missing_there(const RankEnd& failure) const {
-  const auto same = std::find_if(said_.begin(), said_.end(), [&](const SameError& s) {
-    return std::find(s.ranks.begin(), s.ranks.end(), failure.rank) != s.ranks.end();
-  });
-  if (!reads_alike(failure.code) || same == said_.end()) return "";
+  const SameError* const same = said_by(failure.rank);
+  if (!reads_alike(failure.code) || !same) return "";
   std::set<std::string> found_it, heard_of_it;
   for (const int rank : same->ranks)
     (heard_error(lines_of(rank).error()).empty() ? found_it : heard_of_it).insert(lines_of(rank).host);
+  for (const RankLines& rank : ranks_)
+    if (came_too_late(rank.number)) heard_of_it.insert(rank.host);
   for (const std::string& host : found_it) heard_of_it.erase(host);
   if (heard_of_it.empty() || found_it.size() > kMostNamed) return "";
   std::string names;
@@ -93,9 +114,10 @@ void Report::name(const RankEnd& failure) const {
   const RankLines& rank = lines_of(failure.rank);
   const bool in_log = rank.err && rank.err->passes_errors_only();
   if ((ranks_.size() == 1 && !in_log) || !rank.err) {  // its lines stand above
-  } else if (reads_alike(failure.code) && all_said_the_same()) {
-    const bool all_had_it =
-        std::all_of(ranks_.begin(), ranks_.end(), [](const RankLines& r) { return heard_error(r.error()).empty(); });
+  } else if (reads_alike(failure.code) && all_said_the_same(said_by(failure.rank))) {
+    const bool all_had_it = std::all_of(ranks_.begin(), ranks_.end(), [&](const RankLines& r) {
+      return heard_error(r.error()).empty() && !came_too_late(r.number);
+    });
     text += all_had_it ? "; all ranks said the same" : "; what it said stands above" + missing_there(failure);
   } else if (stands_above(failure.rank)) {
     text += "; what it said stands above";

@@ -30,7 +30,9 @@ class Report {
  private:
   RankLines& lines_of(int rank) const;
   int code_of(int rank) const;
-  bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
+  const SameError* said_by(int rank) const;
+  bool came_too_late(int rank) const;
+  bool all_said_the_same(const SameError* same) const;
   bool stands_above(int rank) const;
   std::string missing_there(const RankEnd& failure) const;
 
