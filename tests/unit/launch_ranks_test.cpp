@@ -188,6 +188,16 @@ TEST_F(LaunchTest, what_is_wrong_is_said_once_though_a_rank_comes_when_rank_0_ha
   EXPECT_EQ(count_of("all ranks said the same", err()), 0u) << err();
 }
 
+// That rank had read the same files: it has another thing to say.
+TEST_F(LaunchTest, a_rank_that_had_met_rank_0_and_lost_it_did_not_come_late) {
+  request_.ranks = 2;
+  EXPECT_EQ(run("if [ $RANK = 1 ]; then echo 'drivetrain: error: rank 1: x:1 is gone, so rank 0 has ended' "
+                ">&2; exit 5; fi; echo 'drivetrain: error: in my/plugin, hook forward' >&2; exit 3"),
+            3);
+  EXPECT_EQ(count_of("; its last lines:\n", err()), 1u) << err();
+  EXPECT_EQ(count_of("what it said stands above", err()), 0u) << err();
+}
+
 TEST_F(LaunchTest, errors_that_differ_are_all_said) {
   request_.ranks = 3;
   EXPECT_EQ(run("if [ $RANK = 0 ]; then n=0; else n=1; fi; echo \"drivetrain: error: key $n\" >&2; exit 2"), 2);

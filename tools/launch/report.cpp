@@ -71,9 +71,10 @@ const SameError* Report::said_by(int rank) const {
   return nullptr;
 }
 
-// It met nobody (runtime/store): rank 0 had found what is wrong and ended before this one came.
+// It met nobody (runtime/store/client_thread.cpp): rank 0 had found what is wrong and ended before this one came. One
+// that had met it says that rank 0 "is gone".
 bool Report::came_too_late(int rank) const {
-  return lines_of(rank).error().find("so rank 0 has ended") != std::string::npos;
+  return lines_of(rank).error().find(": nothing listens any more on ") != std::string::npos;
 }
 
 // Rank 0 among them, and whoever came when it was gone left out.

@@ -50,7 +50,7 @@ struct VisitShape {
 // Memory of one visit. Inputs count here, outputs in the next unit.
 struct VisitMemory {
   TensorSizes kept;     // from its forward to its backward
-  TensorSizes working;  // peak of temporaries in backward, on top of `kept`; includes incoming and outgoing gradients
+  TensorSizes working;  // peak of temporaries of a pass, on top of `kept`; includes incoming and outgoing gradients
   TensorSizes inputs;   // all that is kept if the whole unit is recomputed
 };
 // What the recompute policy keeps of a region of the unit.
