@@ -21,7 +21,7 @@ namespace {
 using namespace drivetrain::test;
 
 struct NamedDevice final : IdleDevice {
-  DeviceFacts facts(int64_t) const override { return {"test", 90, 0, "000102030405060708090a0b0c0d0e0f"}; }
+  DeviceFacts facts(int64_t) const override { return {"test", 90, 0, "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"}; }
 };
 
 // As the runtime calls the plugin of a rank that has a GPU. The code and the text with which that ends.

@@ -103,6 +103,8 @@ bool HostDevice::synchronize(double within_s) const {
   return reached->get_future().wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
+bool host_records() { return recording_now != nullptr; }
+
 void HostGraph::begin() { recording_now = recording_; }
 
 bool HostGraph::end() {

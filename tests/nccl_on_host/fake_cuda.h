@@ -56,6 +56,9 @@ class HostGraph {
   const std::shared_ptr<HostRecording> recording_ = std::make_shared<HostRecording>();
 };
 
+// Whether this thread is between begin and end of one.
+bool host_records();
+
 // While not 0: the null stream reaches an event that it records only so much later, as one that computes would.
 extern std::atomic<int> host_busy_ms;
 

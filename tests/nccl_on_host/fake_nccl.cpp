@@ -36,7 +36,8 @@ struct Shared {
   const int size;
   std::mutex mutex;
   std::condition_variable bell;
-  int arrived = 0;
+  int arrived = 0, gone = 0;
+  bool recorded = false;  // a call of it: then ranks are connected to each other's proxy
   std::set<int> aborted;  // ranks: an abort ends the waiting of its own rank only
   struct Round {
     std::map<int, Posted> posted;
@@ -54,6 +55,11 @@ struct Shared {
     const std::lock_guard lock(mutex);
     aborted.insert(rank);
     bell.notify_all();
+  }
+  // Whether a call is recorded: where it is enqueued, as NCCL sees it.
+  void note_recording() {
+    const std::lock_guard lock(mutex);
+    recorded = recorded || drivetrain::nccl::host_records();
   }
 };
 
@@ -188,6 +194,7 @@ ncclResult_t message(ncclComm_t comm, cudaStream_t stream, const Message& m) {
 }
 
 ncclResult_t post(ncclComm_t comm, cudaStream_t stream, const Posted& posted, void* out) {
+  comm->shared->note_recording();
   drivetrain::nccl::enqueue_on_host(stream, [=, shared = comm->shared, rank = comm->rank, rounds = comm->rounds] {
     collective(shared, rank, (*rounds)++, posted, static_cast<char*>(out));
   });
@@ -230,13 +237,28 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   *comm = new ncclComm{shared, rank};
   return ncclSuccess;
 }
+// Where a call was recorded it waits for the peers to close theirs, too.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   ++drivetrain::nccl::host_closings_begun;
   // Waits: a GPU that ranks share is slow to let go of a communicator, and one whose peer is lost does not
   std::this_thread::sleep_for(std::chrono::milliseconds(drivetrain::nccl::host_closing_ms));
+  Shared& shared = *comm->shared;
+  std::unique_lock lock(shared.mutex);
+  ++shared.gone;
+  shared.bell.notify_all();
+  if (shared.recorded) shared.wait(lock, comm->rank, [&] { return shared.gone >= shared.size; });
+  lock.unlock();
   return delete comm, ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->shared->stop(comm->rank), delete comm, ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->shared->stop(comm->rank);
+  {
+    const std::lock_guard lock(comm->shared->mutex);
+    ++comm->shared->gone;
+  }
+  comm->shared->bell.notify_all();
+  return delete comm, ncclSuccess;
+}
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return comm->shared->stop(comm->rank), ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   *result = comm->rank == 1 ? static_cast<ncclResult_t>(drivetrain::nccl::host_background_answer.load()) : ncclSuccess;
@@ -247,10 +269,12 @@ const char* ncclGetLastError(ncclComm_t) { return drivetrain::nccl::host_nccl_la
 ncclResult_t ncclGroupStart() { return ++depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
-  for (const Pending& p : std::exchange(pending, {}))
+  for (const Pending& p : std::exchange(pending, {})) {
+    p.comm->shared->note_recording();
     drivetrain::nccl::enqueue_on_host(p.stream, [shared = p.comm->shared, rank = p.comm->rank, messages = p.messages] {
       transfer(shared, rank, messages);
     });
+  }
   return ncclSuccess;
 }
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,

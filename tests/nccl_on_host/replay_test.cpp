@@ -2,6 +2,8 @@
 // are ended and named, though the host makes none of them.
 #include <ATen/ops/ones.h>
 
+#include <map>
+
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
 #include "fake_cuda.h"
@@ -69,6 +71,36 @@ TEST_F(CommunicatorNcclReplay, makes_its_calls_again) {
         EXPECT_EQ(step.sum(), 8);
       },
       20));
+}
+
+// Groups whose calls were recorded are closed by all of their ranks together, and stages of a pipeline have two of them
+// with each other, which each of them may give up in its own order.
+TEST_F(CommunicatorNcclReplay, groups_that_ranks_give_up_in_other_orders_are_closed) {
+  expect_no_errors(run(
+      [](Rank& r) {
+        const HostDevice device;
+        std::map<std::string, GroupPtr> groups;
+        for (const char* label : {"0 to 1", "1 to 0"}) groups[label] = r.group({0, 1}, label);
+        at::Tensor there = at::ones({3}, at::kFloat), back = at::ones({3}, at::kFloat);
+        const auto pass = [&] {
+          for (const int64_t from : {0, 1}) {
+            Group& group = *groups.at(concat(from, " to ", 1 - from));
+            at::Tensor& message = from == 0 ? there : back;
+            (r.rank() == from ? group.send(message, 1 - from) : group.recv(message, from))->wait();
+          }
+        };
+        pass();
+        {
+          HostGraph graph;
+          graph.begin(), pass(), graph.end();
+          graph.replay();
+          EXPECT_TRUE(device.synchronize(kMayTakeS));
+        }
+        for (const int64_t first : {r.rank(), 1 - r.rank()}) groups.erase(concat(first, " to ", 1 - first));
+        r.communicator.reset();
+        EXPECT_EQ(r.log.warnings, std::vector<std::string>());
+      },
+      kMayTakeS));
 }
 
 TEST_F(CommunicatorNcclReplay, a_rank_that_does_not_replay_is_named_after_the_timeout) {

@@ -2,6 +2,7 @@
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <cstdlib>
 
 #include <drivetrain/testkit/communicator/works.h>
@@ -30,14 +31,22 @@ class SharedGpu : public ::testing::Test {
     return run_threads(
         2,
         [this](Rank& r) {
-          const GroupPtr world = r.world(), again = r.group({0, 1}, "again");
-          at::Tensor t = at::ones({3}, at::kFloat);
-          world->all_reduce(t)->wait();
-          world->barrier();
-          EXPECT_EQ(t[0].item<float>(), 2);
-          if (r.rank() == 0) said_ = r.log.lines;
+          try {
+            use(r);
+          } catch (const Error& e) {
+            codes_[static_cast<size_t>(r.rank())] = e.code();
+            throw;
+          }
         },
         R"({"timeout_s": 5})");
+  }
+  void use(Rank& r) {
+    const GroupPtr world = r.world(), again = r.group({0, 1}, "again");
+    at::Tensor t = at::ones({3}, at::kFloat);
+    world->all_reduce(t)->wait();
+    world->barrier();
+    EXPECT_EQ(t[0].item<float>(), 2);
+    if (r.rank() == 0) said_ = r.log.lines;
   }
   void expect_says_no_more_than_the_library() const {
     ASSERT_EQ(said_.size(), 1u);
@@ -45,6 +54,7 @@ class SharedGpu : public ::testing::Test {
     EXPECT_EQ(said_[0].find("share"), std::string::npos) << said_[0];
   }
   std::vector<std::string> said_;
+  std::array<ErrorCode, 2> codes_{};
 };
 
 TEST_F(SharedGpu, is_allowed_from_nccl_2_30_on_and_said_once) {
@@ -62,6 +72,7 @@ TEST_F(SharedGpu, is_refused_by_an_older_nccl_with_its_version_and_place) {
   for (const char* part : {"shares GPU 0 (stand-in) with another rank", kVariable, "needs NCCL 2.30.0 or newer",
                            "the one in use is 2.28.9", "communicator_nccl_on_host_test", "DRIVETRAIN_NCCL=PATH"})
     expect_part(errors[first ? 0 : 1], part);
+  EXPECT_EQ(codes_[first ? 0 : 1], ErrorCode::config);
 }
 
 TEST_F(SharedGpu, an_older_nccl_does_where_every_rank_has_its_own) {
@@ -74,6 +85,7 @@ TEST_F(SharedGpu, an_older_nccl_does_where_every_rank_has_its_own) {
 TEST_F(SharedGpu, a_slice_of_a_gpu_is_refused) {
   nccl::host_gpu_name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb";
   for (const std::string& error : meet()) expect_part(error, "no slices (MIG)");
+  for (const ErrorCode code : codes_) EXPECT_EQ(code, ErrorCode::config);
 }
 
 TEST_F(SharedGpu, without_the_variable_nothing_is_asked_and_0_is_without) {
@@ -115,6 +127,7 @@ TEST_F(SharedGpu, groups_that_are_slow_to_close_are_waited_for_while_no_rank_is_
       2,
       [](Rank& r) {
         r.world()->barrier();
+        r.communicator.reset();
         EXPECT_EQ(r.log.warnings, std::vector<std::string>());
       },
       R"({"timeout_s": 50})"));
@@ -134,6 +147,7 @@ TEST_F(SharedGpu, a_group_is_left_open_where_a_rank_is_lost_and_its_reason_is_sa
             r.communicator->abort("gone");
           }
         }
+        r.communicator.reset();
         if (r.rank() == 0) warnings = r.log.warnings;
       },
       R"({"timeout_s": 0.8})");

@@ -8,15 +8,10 @@
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
-#include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::nccl {
 namespace {
-
-// For closing a communicator, or timeout_s where that is less: where a rank is lost, and where none is. Ranks that
-// share a GPU take turns there, too, and with many groups that takes longer than the first.
-constexpr double kWithoutPeerS = 5, kWithPeersS = 60;
 
 int64_t index_of(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
@@ -72,14 +67,15 @@ void EventPool::give(cudaEvent_t event) {
   free_.push_back(event);
 }
 
-Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label, Log& log)
+Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label,
+           std::shared_ptr<Closings> closings)
     : board_(std::move(board)),
       device_(device),
       ranks_(std::move(ranks)),
       label_(std::move(label)),
       me_(index_of(ranks_, board_->rank())),
       counters_(board_->counters(label_)),
-      log_(log) {
+      closings_(std::move(closings)) {
   const OnDevice on(index());
   const std::string where = concat("make_group of group \"", label_, "\"");
   join_group(board_->meet(ranks_, label_, [&] {
@@ -133,40 +129,18 @@ void Comm::join_group(const std::string& text) {
 
 Comm::~Comm() { destroy(); }
 
-// Peers and graphs decide how long this takes, so it gets a thread of its own.
 void Comm::destroy() {
   const bool aborted = board_->aborted();
   if (recorded_) counters_.replayed->store(recorded_->collectives());
-  std::packaged_task<void()> task([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index(),
-                                   recorded = std::move(recorded_)]() mutable {
+  std::packaged_task<void()> close([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index(),
+                                    recorded = std::move(recorded_)]() mutable {
     const OnDevice on(device);
     if (comm != nullptr) aborted ? ncclCommAbort(comm) : ncclCommDestroy(comm);
     cudaEventDestroy(ready);
     cudaStreamDestroy(stream);
     recorded.reset();
   });
-  const std::future<void> done = task.get_future();
-  try {
-    std::thread(std::move(task)).detach();
-    if (const std::string why = why_not_closed(done); !why.empty())
-      log_.warning(concat("communicator/nccl: group \"", label_, "\" was left open: ", why));
-  } catch (const std::exception&) {
-    // No thread to be had: leaked.
-  }
-}
-
-// Waits until it is closed; the reason if it is given up.
-std::string Comm::why_not_closed(const std::future<void>& done) const {
-  std::string lost;
-  double waited_s = 0, limit_s = std::min(kWithPeersS, board_->timeout_s());
-  for (Clock::time_point since = Clock::now(); waited_s < limit_s; waited_s = seconds_since(since)) {
-    if (done.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) return "";
-    if (!lost.empty() || (lost = board_->lost()).empty()) continue;
-    since = Clock::now();
-    limit_s = std::min(kWithoutPeerS, limit_s);
-  }
-  return concat("NCCL has not closed it within ", limit_s, " s, ",
-                lost.empty() ? "though no rank is lost" : "since the run was aborted: " + lost);
+  closings_->begin(label_, std::move(close));
 }
 
 bool Comm::capturing() const {

@@ -4,10 +4,10 @@
 // with an event, the Mark, that Work::wait makes a stream wait for. The host blocks nowhere but where NCCL does: when a
 // pair of ranks talks for the first time. Under graph capture this is a fork and a join; nothing is queried then.
 //
-// Ownership: a group and its Works hold it. It ends by ncclCommDestroy, or ncclCommAbort after an abort; if that does
-// not return (a captured graph still uses it, a peer is gone), it is leaked: the process is about to end. Thread:
-// `enqueue` one at a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication) naming
-// group and call, and c10::AcceleratorError of CUDA; each one aborts the run, since the ranks no longer stand together.
+// Ownership: a group and its Works hold it. It ends by ncclCommDestroy, or ncclCommAbort after an abort (closings.h).
+// Thread: `enqueue` one at a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication)
+// naming group and call, and c10::AcceleratorError of CUDA; each one aborts the run, since the ranks no longer stand
+// together.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,16 +17,14 @@
 #include <chrono>
 #include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <drivetrain/services.h>
-
 #include "board.h"
+#include "closings.h"
 #include "nccl_errors.h"
 #include "recorded_calls.h"
 
@@ -88,7 +86,8 @@ using MarkPtr = std::shared_ptr<Mark>;
 class Comm {
  public:
   // Called by all ranks of the group. Blocks until NCCL has joined them.
-  Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label, Log& log);
+  Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label,
+       std::shared_ptr<Closings> closings);
   ~Comm();
 
   const std::string& label() const { return label_; }
@@ -130,7 +129,6 @@ class Comm {
   void join_group(const std::string& id);
   void forget(const MarkPtr& mark);
   void destroy();
-  std::string why_not_closed(const std::future<void>& done) const;
   std::string where(const Call& call) const { return call.where(label_); }
   int index() const { return device_.is_cuda() ? device_.index() : 0; }
 
@@ -140,7 +138,7 @@ class Comm {
   const std::string label_;
   const int64_t me_;
   const Board::Counters counters_;
-  Log& log_;
+  const std::shared_ptr<Closings> closings_;
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   cudaStream_t stream_ = nullptr;
   cudaEvent_t ready_ = nullptr;  // what the caller's stream held when a call began

@@ -72,13 +72,16 @@ class NcclCommunicator final : public Communicator {
         device_(usable_device(services)) {
     if (world_size_ == 1) return;  // needs no store, no watchdog and no NCCL
     board_ = std::make_shared<Board>(services.store, rank_, world_size_, options.timeout_s);
+    closings_ = std::make_shared<Closings>(board_, log_);
     watchdog_ = std::make_unique<Watchdog>(board_, device_.is_cuda() ? device_.index() : 0);
     if (services.local_size < world_size_) say_interface(log_);
   }
 
   ~NcclCommunicator() override {
     watchdog_.reset();
-    if (board_) board_->close();
+    if (!board_) return;
+    board_->close();  // first: a peer that still waits for this rank has to learn that it left
+    closings_->finish();
   }
 
   void plan(PlanContext& context) override {
@@ -104,7 +107,7 @@ class NcclCommunicator final : public Communicator {
       throw fail(ErrorCode::config, "communicator/nccl: group \"", label, "\" of ", ranks.size(),
                  " ranks; wanted at most ", kMostTreeRanks);
     if (!met_) check_shared_gpu(*board_, device_.is_cuda() ? device_.index() : 0);
-    const auto comm = std::make_shared<Comm>(board_, device_, ranks, label, log_);
+    const auto comm = std::make_shared<Comm>(board_, device_, ranks, label, closings_);
     watchdog_->add(comm);
     if (!std::exchange(met_, true) && rank_ == 0) log_.info(library_in_use(*board_));
     return std::make_shared<NcclGroup>(comm, options_.deterministic);
@@ -126,6 +129,7 @@ class NcclCommunicator final : public Communicator {
   const int64_t world_size_, rank_;
   const at::Device device_;
   std::shared_ptr<Board> board_;
+  std::shared_ptr<Closings> closings_;
   std::unique_ptr<Watchdog> watchdog_;
   bool met_ = false;  // the first group is made
 };
