@@ -36,6 +36,19 @@ TEST_F(InspectTest, one_plugin_shows_section_file_and_options) {
               "\"monitors\": {\"type\": \"toy\"", "options: none"});
 }
 
+TEST_F(InspectTest, what_a_plugin_declares_of_runs_that_go_on_is_shown_and_held_against_its_options) {
+  expect_has(inspect({"strategy/fused_block"}), {"same bits", "with any other recompute_cheap", "but for rounding"});
+  const Value one = parse_json(inspect({"strategy/fused_block", "--json"}), "one");
+  EXPECT_TRUE(one.find("rounding")->as_bool());
+  EXPECT_EQ(one.find("same_bits")->to_json(), R"(["recompute_cheap"])");
+  EXPECT_EQ(inspect({"monitor/toy", "--plugin-path", good}).find("rounding"), std::string::npos);
+  copy("wrong_effects", "effects/monitor_wrong_effects.so");
+  expect_has(inspect({"monitor/toy", "--plugin-path", folder("effects")}),
+             {"monitor_wrong_effects.so", "SAME_BITS of monitor/toy names \"amount\", which is no option of it",
+              "drivetrain_add_plugin"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
 TEST_F(InspectTest, a_file_shows_every_field_of_its_fingerprint) {
   expect_has(inspect({file}), {"libtorch ", "compiler_abi", "offers    monitor/toy", "may be used"});
   EXPECT_EQ(exit_code, 0);

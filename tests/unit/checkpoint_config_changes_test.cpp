@@ -33,7 +33,7 @@ TEST(ConfigChanges, a_section_says_what_its_changes_do_to_the_numbers) {
     return list.size() == 1 ? list[0].effect : ChangeEffect{-1};
   };
   for (const char* key : {"output_dir", "steps_per_print", "monitors", "checkpoint_store", "checkpoint_policy",
-                          "activation_checkpointing"})
+                          "activation_checkpointing", "long_context"})
     EXPECT_EQ(effect(key), ChangeEffect::none) << key;
   for (const char* key :
        {"data_parallel", "tensor_parallel", "pipeline", "attention", "communicator", "train_micro_batch_size_per_gpu"})

@@ -1,7 +1,9 @@
-#include "train/declared_effects.h"
+#include "report/declared_effects.h"
 
 #include <drivetrain/error.h>
 #include <drivetrain/value.h>
+
+#include "base/suggest.h"
 
 namespace drivetrain {
 namespace {
@@ -39,6 +41,19 @@ std::vector<DeclaredEffects> declared_effects(const Registry& registry) {
     if (effects.rounding || !effects.same_bits.empty()) list.push_back(std::move(effects));
   }
   return list;
+}
+
+DeclaredEffects checked_effects(const Registry& registry, const Found& found) {
+  DeclaredEffects effects = effects_of(found);
+  const OptionTable& table = registry.options(found.entry.kind, found.entry.name);
+  std::vector<std::string> options;
+  for (const OptionField& field : table.fields()) options.push_back(field.name);
+  for (const std::string& name : effects.same_bits)
+    if (!table.find(name))
+      throw fail(ErrorCode::plugin, found.file->shown(), ": SAME_BITS of ", found.entry.id(), " names \"", name,
+                 "\", which is no option of it", suggestion(name, options),
+                 "\n   name an option in drivetrain_add_plugin, or leave it out, and build the plugin again");
+  return effects;
 }
 
 }  // namespace drivetrain

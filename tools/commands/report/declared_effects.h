@@ -20,4 +20,7 @@ struct DeclaredEffects {
 // else in their places.
 DRIVETRAIN_INTERNAL std::vector<DeclaredEffects> declared_effects(const Registry& registry);
 
+// Of one, whose library it opens: Error(plugin) where SAME_BITS names what is no option of it.
+DRIVETRAIN_INTERNAL DeclaredEffects checked_effects(const Registry& registry, const Found& found);
+
 }  // namespace drivetrain

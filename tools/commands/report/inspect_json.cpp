@@ -4,6 +4,7 @@
 #include "base/trust.h"
 #include "plugin/kinds.h"
 #include "report/declared.h"
+#include "report/declared_effects.h"
 #include "report/inspect.h"
 
 namespace drivetrain {
@@ -151,6 +152,9 @@ Value inspect_entry_json(const Registry& registry, const Found& found) {
   v.set("sha256", sha256(read_bytes(found.file->path)));
   v.set("fingerprint", fields_value(found.file->fields));
   v.set("headers", headers_of(*found.file));
+  const DeclaredEffects effects = checked_effects(registry, found);
+  if (effects.rounding) v.set("rounding", true);
+  if (!effects.same_bits.empty()) v.set("same_bits", strings_value(effects.same_bits));
   add_declared(declared_by(registry, found), v);
   add_options(registry.options(found.entry.kind, found.entry.name), v);
   return v;

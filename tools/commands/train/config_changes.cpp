@@ -10,13 +10,14 @@
 namespace drivetrain {
 namespace {
 
-// Settings of the run that no number depends on, and those that only change the order of sums. All others, and the
-// sections of all other kinds, change the numbers.
+// Settings of the run that no number depends on (of long_context: but for the sections that it sets, which are compared
+// themselves), and those that only change the order of sums. All others, and the sections of all other kinds, change
+// the numbers.
 constexpr std::string_view kNoEffect[] = {
     "output_dir",      "steps_per_print",    "save_final",           "save_dtype",     "plugins",
     "eval_interval",   "eval_iters",         "rendezvous_timeout_s", "capture",        "eval",
     "hook_timeout_s",  "damaged_checkpoint", "flight_record",        "stall_report_s", "straggler_factor",
-    "straggler_steps", "straggler_least_s"};
+    "straggler_steps", "straggler_least_s",  "long_context"};
 constexpr std::string_view kRounding[] = {
     "threads", "mesh_order", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "device", "reduce_every"};
 // What is computed again has the same bits, whatever the policy: the suite of that kind asks for them.

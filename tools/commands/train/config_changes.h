@@ -8,7 +8,7 @@
 #include <drivetrain/value.h>
 
 #include "internal.h"
-#include "train/declared_effects.h"
+#include "report/declared_effects.h"
 
 namespace drivetrain {
 

@@ -8,8 +8,8 @@
 
 #include "checkpoint/saver.h"
 #include "internal.h"
+#include "report/declared_effects.h"
 #include "run/run.h"
-#include "train/declared_effects.h"
 
 namespace drivetrain {
 
