@@ -61,7 +61,7 @@ class CudaGraph final : public DeviceGraph {
   bool is_whole() override {
     auto status = cudaStreamCaptureStatusActive;
     const cudaError_t asked = cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(index_).stream(), &status);
-    return asked == cudaSuccess && status != cudaStreamCaptureStatusInvalidated;
+    return asked != cudaSuccess || status != cudaStreamCaptureStatusInvalidated;  // a device that fails: no word of it
   }
 
   void replay() override {

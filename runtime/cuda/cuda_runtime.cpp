@@ -50,7 +50,12 @@ DeviceFacts facts_of(int index) {
   cudaDeviceProp properties = {};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
   return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem),
-          hex_text({properties.uuid.bytes, sizeof properties.uuid.bytes})};
+          uuid_text(hex_text({properties.uuid.bytes, sizeof properties.uuid.bytes}), properties.name)};
+}
+
+Error not_locked(size_t bytes, const std::string& said) {
+  return fail(ErrorCode::out_of_memory, "cannot lock ", bytes, " bytes of host memory: ", said,
+              "\n   look at `ulimit -l` and at the host's free memory, or set \"pin_memory\": false");
 }
 
 // Whole pages of the process, locked: the driver's own allocation and LibTorch's cache of it take a power of two.
@@ -60,22 +65,19 @@ struct LockedPages {
   explicit LockedPages(size_t wanted) : bytes(wanted) {
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const int why = errno;
-    if (memory == MAP_FAILED) throw refused(std::strerror(why));
+    if (memory == MAP_FAILED) throw not_locked(bytes, std::strerror(why));
     const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     if (status == cudaSuccess) return;
     munmap(memory, bytes);
     cudaGetLastError();
-    throw refused(words_for(status));
+    C10_CUDA_CHECK(cudaDeviceSynchronize());  // may have been told of a kernel that failed before
+    throw not_locked(bytes, words_for(status));
   }
   LockedPages(const LockedPages&) = delete;
   ~LockedPages() {
     C10_CUDA_IGNORE_ERROR(cudaDeviceSynchronize());  // copies may still read it
     C10_CUDA_IGNORE_ERROR(cudaHostUnregister(memory));
     munmap(memory, bytes);
-  }
-  Error refused(const std::string& said) const {
-    return fail(ErrorCode::out_of_memory, "cannot lock ", bytes, " bytes of host memory: ", said,
-                "\n   look at `ulimit -l` and at the host's free memory, or set \"pin_memory\": false");
   }
 };
 
@@ -125,8 +127,14 @@ void CudaRuntime::synchronize(const at::Device& device) {
 
 std::string CudaRuntime::error_text(int status) const { return words_for(static_cast<cudaError_t>(status)); }
 
+// Here CUDA's word for no memory is of the host's.
 at::Tensor CudaRuntime::pinned(int64_t numel, at::ScalarType dtype) {
-  return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+  try {
+    return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+  } catch (const c10::AcceleratorError& e) {
+    if (e.get_error_code() != cudaErrorMemoryAllocation) throw;
+    throw not_locked(static_cast<size_t>(numel) * c10::elementSize(dtype), words_for(cudaErrorMemoryAllocation));
+  }
 }
 
 at::Tensor CudaRuntime::pinned_exactly(int64_t numel, at::ScalarType dtype) {

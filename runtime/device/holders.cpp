@@ -52,11 +52,10 @@ std::string name_of_process(int64_t pid) {
 
 }  // namespace
 
-std::string uuid_with_dashes(const std::string& uuid) {
-  if (uuid.size() != 32) return uuid;
-  std::string text = "GPU-";
-  for (size_t i = 0; i < uuid.size(); ++i)
-    text += (i == 8 || i == 12 || i == 16 || i == 20 ? "-" : "") + uuid.substr(i, 1);
+std::string uuid_text(const std::string& digits, const std::string& name) {
+  std::string text = name.find("MIG ") != std::string::npos ? "MIG-" : "GPU-";
+  for (size_t i = 0; i < digits.size(); ++i)
+    text += (i == 8 || i == 12 || i == 16 || i == 20 ? "-" : "") + digits.substr(i, 1);
   return text;
 }
 
@@ -76,8 +75,7 @@ std::vector<std::string> devices_of_host(const char* name) {
 std::vector<DeviceHolder> holders_of_device(const std::string& uuid, const char* name) {
   const Library library(name);
   void* device = nullptr;
-  if (!library.by_uuid || !library.processes || !library.begun() ||
-      library.by_uuid(uuid_with_dashes(uuid).c_str(), &device) != 0)
+  if (!library.by_uuid || !library.processes || !library.begun() || library.by_uuid(uuid.c_str(), &device) != 0)
     return {};
   std::vector<ProcessInfo> list(16);
   for (int tries = 0; tries < 4; ++tries) {

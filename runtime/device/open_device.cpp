@@ -114,8 +114,7 @@ void check_own_device(Store& store, int64_t rank, int64_t local_rank, int64_t lo
   if (ranks_may_share_devices() && !is_slice) return;  // the communicator says whether it can
   throw fail(
       ErrorCode::config, "rank ", rank, " and another rank of this run have one and the same GPU (", facts.name,
-      ", UUID ", uuid_with_dashes(facts.uuid), "); each of the ", local_size,
-      " ranks of this host needs one of its own",
+      ", UUID ", facts.uuid, "); each of the ", local_size, " ranks of this host needs one of its own",
       is_slice
           ? concat("\n   it is a slice of a GPU (MIG), which ranks cannot share, whatever ", kShareDevices, " says")
           : "",

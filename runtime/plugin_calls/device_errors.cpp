@@ -30,8 +30,11 @@ constexpr Row kRows[] = {
 
 constexpr int kNoMemory = 2;
 
-const Row* row_of(const c10::Error& e, const std::string& text) {
+const Row* row_of(const c10::Error& e, std::string text) {
   const auto* const told = dynamic_cast<const c10::AcceleratorError*>(&e);
+  constexpr std::string_view kOfDriver = "CUDA driver error: ";  // the same words, and no number
+  if (const size_t at = text.find(kOfDriver); at != std::string::npos)
+    text.replace(at, kOfDriver.size(), "CUDA error: ");
   for (const Row& row : kRows)
     if (told ? row.number == told->get_error_code() : text.find(row.in_text) != std::string::npos) return &row;
   return nullptr;
@@ -53,7 +56,7 @@ std::string device_place() {
   const WorkRank& rank = work_rank();
   std::string gpu;
   if (rank.device >= 0) gpu = concat("GPU ", rank.device, " ");
-  if (const auto facts = own_device()) gpu += concat("(", facts->name, ", ", uuid_with_dashes(facts->uuid), ") ");
+  if (const auto facts = own_device()) gpu += concat("(", facts->name, ", ", facts->uuid, ") ");
   const std::string step = rank.step_place ? rank.step_place() : "", unit = last_unit_call();
   return concat("\n   ", gpu, gpu.empty() ? "" : "of ", "rank ", rank.rank, step.empty() ? "" : ", " + step,
                 unit.empty() ? "" : "; last unit: " + unit);

@@ -153,6 +153,13 @@ TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {
   unsetenv("STAND_IN_PRODUCTS");
   EXPECT_LE(alive(), before) << "it leaves nothing behind";
   EXPECT_EQ(problem(x.narrow(0, 0, 10), w), "");
+  // It named a kernel that it does not start: what CUDA says of the device, or else that there is none. Not 999, which
+  // is told as a GPU that is lost.
+  ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "not started", 1), 0);
+  const std::string not_started = problem(x.narrow(0, 0, 10), w);
+  EXPECT_NE(not_started, "");
+  EXPECT_EQ(not_started.find("status 999"), std::string::npos) << not_started;
+  unsetenv("STAND_IN_PRODUCTS");
 }
 
 // Whoever chose by the answer what to keep for backward needs the same one then.

@@ -79,11 +79,13 @@ const std::map<int, std::string> kSaid = {
     {46, "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "no CUDA-capable device is detected"},
     {101, "invalid device ordinal"},
+    {102, "device doesn't have valid Grid license"},
     {200, "device kernel image is invalid"},
     {209, "no kernel image is available for execution on the device"},
     {214, "uncorrectable ECC error encountered"},
     {218, "a PTX JIT compilation failed"},
     {220, "uncorrectable NVLink error detected during the execution"},
+    {221, "PTX JIT compiler library not found"},
     {222, "the provided PTX was compiled with an unsupported toolchain."},
     {226, "Invalid access of peer GPU memory over nvlink or a hardware error"},
     {302, "shared object symbol not found"},
@@ -195,6 +197,10 @@ TEST(Situations, what_libraries_say_of_a_gpu_names_the_place_too) {
   expect(said(of_torch("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`")),
          {"3 a kernel has failed, or the GPU has", place, "CUDA_LAUNCH_BLOCKING=1", "Xid"});
   expect(said(of_torch("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")), {"3 a kernel has failed", place});
+  for (const char* library : {"CUDA error: CUBLAS", "cuDNN error: CUDNN"})
+    expect(said(of_torch(concat(library, "_STATUS_INTERNAL_ERROR"))), {"3 cuBLAS or cuDNN has failed", place, "Xid"});
+  expect(said(of_torch("CUDA driver error: out of memory")), {"4 out of memory on the GPU: ", place, "nvidia-smi"});
+  expect(said(of_torch("CUDA driver error: unknown error")), {"8 the GPU is lost", place, "Xid"});
   expect(said(of_torch("CUDA error: CUBLAS_STATUS_ARCH_MISMATCH when calling `cublasLtMatmul(...)`")),
          {"3 cuBLAS has no such product for this GPU", place});
   EXPECT_EQ(said(std::bad_alloc()).find("GPU"), std::string::npos);

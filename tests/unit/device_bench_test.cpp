@@ -17,7 +17,8 @@ namespace {
 struct FullDevice final : test::IdleDevice {
   int64_t count() const override { return 2; }
   DeviceFacts facts(int64_t index) const override {
-    return {"test", 90, 0, index == 0 ? "000102030405060708090a0b0c0d0e0f" : "ffffffff0405060708090a0b0c0d0e0f"};
+    return {"test", 90, 0,
+            index == 0 ? "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f" : "ffffffff0405060708090a0b0c0d0e0f"};
   }
   void synchronize(const at::Device&) override {
     throw c10::AcceleratorError({__func__, __FILE__, 0}, 2, "CUDA error: out of memory");

@@ -2,6 +2,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
@@ -11,6 +13,7 @@
 #include "device/no_device.h"
 #include "device/open_device.h"
 #include "plugin_calls/plugin_call.h"
+#include "plugin_calls/situations.h"
 #include "rendezvous/rendezvous.h"
 #include "support/idle_device.h"
 #include "train/start_device.h"
@@ -40,10 +43,11 @@ class TwoDevices : public test::IdleDevice {
 };
 
 template <class Call>
-std::string error_of(const Call& call) {
+std::string error_of(const Call& call, ErrorCode code = ErrorCode::config) {
   try {
     call();
   } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
     return e.what();
   }
   return "no error";
@@ -63,7 +67,8 @@ TEST_F(DeviceRuntimeTest, cpu_runs_open_nothing_and_have_no_stream) {
   use_device("cpu", 5, 6);
   EXPECT_EQ(device_runtime(), nullptr);
   EXPECT_EQ(current_stream(at::kCPU), nullptr);
-  EXPECT_NE(error_of([] { (void)current_stream(at::Device(at::kCUDA, 0)); }).find("before its device was opened"),
+  EXPECT_NE(error_of([] { (void)current_stream(at::Device(at::kCUDA, 0)); }, ErrorCode::internal)
+                .find("before its device was opened"),
             std::string::npos);
 }
 
@@ -211,12 +216,12 @@ TEST_F(DeviceRuntimeTest, too_few_devices_say_what_the_environment_shows) {
 constexpr const char* kManagement = NVIDIA_STAND_INS "/libnvidia-ml.so.1";
 
 TEST(DeviceHolders, are_those_of_the_gpu_without_this_process_the_largest_first) {
-  const auto holders = holders_of_device("000102030405060708090a0b0c0d0e0f", kManagement);
+  const auto holders = holders_of_device("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", kManagement);
   ASSERT_EQ(holders.size(), 2u);
   EXPECT_EQ(holders_text(holders), "\n   it is held by process 2147483002 (71680 MiB), process 2147483001 (1024 MiB)");
-  EXPECT_TRUE(holders_of_device("ffffffff0405060708090a0b0c0d0e0f", kManagement).empty());
+  EXPECT_TRUE(holders_of_device("GPU-ffffffff-0405-0607-0809-0a0b0c0d0e0f", kManagement).empty());
   EXPECT_TRUE(holders_of_device("00", kManagement).empty());
-  EXPECT_TRUE(holders_of_device("000102030405060708090a0b0c0d0e0f", "/nowhere/libnvidia-ml.so.1").empty());
+  EXPECT_TRUE(holders_of_device("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "/nowhere/libnvidia-ml.so.1").empty());
 }
 
 // Found under its own name, as on a machine with a driver.
@@ -224,7 +229,7 @@ TEST_F(DeviceRuntimeTest, a_full_gpu_is_out_of_memory_and_its_holders_are_named)
   ASSERT_TRUE(dlopen(kManagement, RTLD_NOW | RTLD_LOCAL)) << dlerror();
   set_device_runtime(&devices);
   work_rank().rank = 3;
-  devices.uuid = "000102030405060708090a0b0c0d0e0f", devices.says = "CUDA error: out of memory";
+  devices.uuid = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", devices.says = "CUDA error: out of memory";
   try {
     start_device("cuda", 1, 2);
     ADD_FAILURE() << "nothing was thrown";
@@ -241,7 +246,9 @@ TEST(DeviceHolders, all_gpus_of_the_host_are_told) {
   EXPECT_EQ(devices_of_host(kManagement), (std::vector<std::string>{"GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",
                                                                     "GPU-ffffffff-0405-0607-0809-0a0b0c0d0e0f"}));
   EXPECT_TRUE(devices_of_host("/nowhere/libnvidia-ml.so.1").empty());
-  EXPECT_EQ(uuid_with_dashes("000102030405060708090a0b0c0d0e0f"), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+  const std::string digits = "000102030405060708090a0b0c0d0e0f";
+  EXPECT_EQ(uuid_text(digits, "NVIDIA H100 80GB HBM3"), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+  EXPECT_EQ(uuid_text(digits, "NVIDIA H100 80GB HBM3 MIG 1g.10gb"), "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f");
 }
 
 // --- DRIVETRAIN_NCCL
@@ -282,8 +289,36 @@ TEST(GivenLibrary, is_checked_before_anybody_uses_it) {
 TEST_F(DeviceRuntimeTest, a_failed_launch_is_told_in_the_drivers_words) {
   set_device_runtime(&devices);
   check_launch(0, "norm");
-  EXPECT_EQ(error_of([] { check_launch(700, "norm"); }),
-            "norm: the launch failed with status 700 (the driver's words)");
+  EXPECT_EQ(error_of([] { check_launch(1, "norm"); }, ErrorCode::internal),
+            "norm: the launch failed with status 1 (the driver's words)");
+}
+
+// CUDA tells of a kernel that has failed at a later call, which is most often a launch of ours.
+TEST_F(DeviceRuntimeTest, a_failed_device_has_its_code_and_place_where_a_launch_tells_of_it) {
+  set_device_runtime(&devices);
+  work_rank() = {.rank = 3, .world_size = 4, .device = 1, .step_place = [] { return std::string("step 7: backward"); }};
+  const std::string id = "strategy/mine";
+  for (const auto& [status, code] : std::map<int, ErrorCode>{{1, ErrorCode::internal},
+                                                             {2, ErrorCode::out_of_memory},
+                                                             {209, ErrorCode::plugin},
+                                                             {700, ErrorCode::plugin},
+                                                             {710, ErrorCode::plugin},
+                                                             {714, ErrorCode::io}}) {
+    const auto launch = [&] { check_launch(status, "norm"); };
+    const std::string said = error_of([&] { plugin_call({id, "backward", "block.1"}, launch); }, code);
+    EXPECT_EQ(said.find("in strategy/mine, hook backward, unit block.1, rank 3: "), 0u) << said;
+    EXPECT_NE(said.find(concat("norm: the launch failed with status ", status)), std::string::npos) << said;
+    EXPECT_EQ(said.find("GPU 1 (test, ") != std::string::npos, status != 1) << said;
+    EXPECT_EQ(said.find("of rank 3, step 7: backward") != std::string::npos, status != 1) << said;
+    try {  // outside of all plugins: the runtime asks at the end of a run
+      launch();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& e) {
+      const auto situation = situation_of(e);
+      EXPECT_EQ(situation.has_value(), status != 1);
+      if (situation) EXPECT_EQ(situation->code, code) << status;
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include <drivetrain/device.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "data/device_batches.h"
 #include "flight/group.h"
@@ -122,6 +123,39 @@ TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_it_says_no
       EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
   }
   SpyGraph::broken = false;
+}
+
+// The next launch of another plugin fails by what the first has done, and that plugin is not to blame.
+TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_another_meets_it) {
+  const std::string good = "strategy/good", lies = "optimizer/lies";
+  const auto recorded = [&](const std::function<void()>& next) {
+    SpyDevice device;
+    RecordedPart part(device, kCpu, 0, 0);
+    std::string said;
+    try {
+      part.run([&] {
+        plugin_call({lies, "touch"}, [] { SpyGraph::broken = true; });
+        plugin_call({good, "forward", "block.3"}, next);
+      });
+    } catch (const Error& e) {
+      said = concat(static_cast<int>(e.code()), " ", e.what());
+    }
+    SpyGraph::broken = false;
+    return said;
+  };
+  const std::string text = "CUDA error: operation failed due to a previous error during capture";
+  for (const std::string& said : {recorded([&] {
+                                    throw c10::AcceleratorError({"f", "f", 1}, 901, text);
+                                  }),
+                                  recorded([] { check_launch(901, "norm"); })}) {
+    EXPECT_EQ(said.find("3 in optimizer/lies, hook touch: broke the recording"), 0u) << said;
+    EXPECT_NE(said.find("in strategy/good, hook forward, unit block.3: "), std::string::npos) << said;
+  }
+  EXPECT_EQ(recorded([] {
+              throw fail(ErrorCode::config, "of its own");
+            }).find("2 in strategy/good, hook forward, unit block.3: of its own"),
+            0u);
+  EXPECT_EQ(recorded([] { check_launch(214, "norm"); }).find("8 in strategy/good"), 0u) << "a damaged GPU";
 }
 
 TEST(RecordedPart, a_device_that_fails_while_it_records_is_no_fault_of_the_recording) {

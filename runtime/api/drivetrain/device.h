@@ -17,7 +17,8 @@ namespace drivetrain {
 DRIVETRAIN_API void* current_stream(const at::Device& device);
 
 // For the line after a kernel launch or CUDA call. `status`: its cudaError_t. If it is not 0, throws an Error with
-// `what` and CUDA's message. Does not synchronise.
+// `what` and CUDA's message: Error(internal), or what a failed device is told as (memory, an illegal address of any
+// kernel before, ECC), which runs and plugin calls make of it. Does not synchronise.
 DRIVETRAIN_API void check_launch(int status, const char* what);
 
 // Uninitialised host memory, [numel], contiguous. `pinned`: page-locked if the run has a device, so that copies to and
