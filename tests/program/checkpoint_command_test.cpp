@@ -104,6 +104,18 @@ TEST_F(CheckpointCommand, damage_is_named_by_list_and_verify) {
   expect_says(checkpoint("diff run run:step-00000002", 6).output, {"drivetrain checkpoint verify run"});
 }
 
+// Who asks for the newest without a tag learns that it is not the last one that was saved.
+TEST_F(CheckpointCommand, a_damaged_one_that_is_passed_over_is_told) {
+  flip_byte(tag_file(4, "manifest.json"), 300);
+  for (const char* const asked : {"show run", "show run newest", "diff run run:step-00000002"})
+    expect_says(checkpoint(asked, 0).output, {"note: step-00000004 is damaged and passed over: ", "manifest.json",
+                                              "drivetrain checkpoint verify run", "step-00000002"});
+  for (const char* const asked : {"show run step-00000002", "diff run:step-00000002 run:step-00000002"})
+    EXPECT_EQ(checkpoint(asked, 0).output.find("passed over"), std::string::npos) << asked;
+  expect_says(checkpoint("average run --last 2 --output mean", 2).output,
+              {"note: step-00000004 is damaged and passed over: ", "run has 1 complete checkpoints"});
+}
+
 TEST_F(CheckpointCommand, show_has_facts_tensors_and_values) {
   expect_says(checkpoint("show run", 0).output,
               {"step-00000004 of run", "ranks", "figures", "loss", "counters", "trainer/next_step", "plugins", "config",

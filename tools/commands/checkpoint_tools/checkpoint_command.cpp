@@ -9,6 +9,7 @@
 #include "checkpoint_tools/list.h"
 #include "checkpoint_tools/show.h"
 #include "checkpoint_tools/verify.h"
+#include "cli/error_line.h"
 #include "shared/commands.h"
 
 namespace drivetrain {
@@ -26,6 +27,21 @@ void watch_signals_of_average() {
 
 StoredRun open_run(const cli::Arguments& arguments, const Registry& registry, const std::string& folder) {
   return StoredRun(registry, folder, arguments.text("--store"));
+}
+
+// Of who asked for the newest and got `oldest` or what is newer: those that were no choice.
+void note_passed_over(const StoredRun& run, const std::string& oldest) {
+  for (const std::string& tag : run.damaged_tags())
+    if (tag > oldest)
+      std::cerr << cli::note_line(
+          printable(concat(tag, " is damaged and passed over: ", run.damage(tag).front(), verify_hint(run.folder()))));
+}
+
+// The newest is taken with a word about damaged ones that are newer.
+const StoredTag& find(const StoredRun& run, const std::string& word) {
+  const StoredTag& tag = run.find(word);
+  if (word.empty() || word == kNewest) note_passed_over(run, tag.tag);
+  return tag;
 }
 
 template <class Text, class Json>
@@ -54,7 +70,7 @@ int show(const cli::Arguments& arguments, const Registry& registry) {
   const std::vector<std::string>& words = arguments.plain();
   const StoredRun run = open_run(arguments, registry, words[0]);
   const bool only_name = words.size() == 2 && !run.knows(words[1]);
-  const StoredTag& tag = run.find(words.size() > 1 && !only_name ? words[1] : "");
+  const StoredTag& tag = find(run, words.size() > 1 && !only_name ? words[1] : "");
   if (words.size() == 3 || only_name)
     print(
         arguments, [&] { return show_tensors_text(run, tag, words.back()); },
@@ -71,7 +87,7 @@ int diff(const cli::Arguments& arguments, const Registry& registry) {
   for (const std::string& word : arguments.plain()) {
     const auto [folder, wanted] = split_folder_and_tag(word);
     const StoredRun run = open_run(arguments, registry, folder);
-    const StoredTag& tag = run.find(wanted);
+    const StoredTag& tag = find(run, wanted);
     opened.push_back(run.open(tag)), names.push_back(folder + ":" + tag.tag);
   }
   std::optional<double> tolerance;
@@ -93,6 +109,7 @@ std::vector<std::string> tags_to_average(const cli::Arguments& arguments, const 
   }
   const auto last = static_cast<size_t>(arguments.whole("--last", 0));
   if (!tags.empty()) throw fail(ErrorCode::config, "checkpoint average: tags and --last exclude each other");
+  note_passed_over(run, run.tags().empty() ? "" : run.tags()[std::min(last, run.tags().size()) - 1].tag);
   if (last > run.tags().size())
     throw fail(ErrorCode::config, "checkpoint average: --last ", last, ": ", run.folder(), " has ", run.tags().size(),
                " complete checkpoints");

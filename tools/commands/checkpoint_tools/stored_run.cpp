@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNewest = "newest";
 constexpr const char* kConfigFile = "resolved.json";
 
 bool is_there(const fs::path& path) {

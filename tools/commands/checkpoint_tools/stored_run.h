@@ -15,6 +15,8 @@
 
 namespace drivetrain {
 
+inline constexpr const char* kNewest = "newest";  // in place of a tag
+
 // A store made for a tool, and what it needs to live.
 struct StoreObject {
   std::string name, id;  // id: "checkpoint_store/NAME"
