@@ -177,9 +177,7 @@ int gelu_product_cuda(const GeluProduct& op, void* stream) {
                                                          &zero, op.out, p->out, op.out, p->out, &p->algorithm,
                                                          op.workspace, static_cast<size_t>(kGeluProductWorkspace),
                                                          static_cast<cudaStream_t>(stream)) == CUBLAS_STATUS_SUCCESS;
-  if (launched) return cudaSuccess;
-  const cudaError_t of_device = cudaGetLastError();  // of a kernel before it
-  return of_device != cudaSuccess ? static_cast<int>(of_device) : kNoSuchProduct;
+  return launched ? static_cast<int>(cudaSuccess) : kNotStarted;
 }
 
 }  // namespace drivetrain::kernels

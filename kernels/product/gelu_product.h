@@ -30,9 +30,11 @@ constexpr bool gelu_product_fits(Dtype dtype, int64_t k, int64_t m) {
   return dtype != Dtype::f32 && k > 0 && m > 0 && k % 8 == 0 && m % 8 == 0;
 }
 
-inline constexpr int kNoSuchProduct = 801;  // cudaErrorNotSupported: cuBLASLt has none for this shape and GPU
-inline constexpr int kNoCublasLt = 303;     // cudaErrorSharedObjectInitFailed: libcublasLt.so.13 is not found
-inline constexpr int kCublasLtFails = 3;    // cudaErrorInitializationError: it gives no handle
+// Beside those of cudaError_t:
+inline constexpr int kNoSuchProduct = -1;  // cuBLASLt has none for this shape and GPU
+inline constexpr int kNoCublasLt = -2;     // libcublasLt.so.13 is not found
+inline constexpr int kCublasLtFails = -3;  // it gives no handle
+inline constexpr int kNotStarted = -4;     // it does not start the kernel that it has named
 DRIVETRAIN_KERNEL int gelu_product_cuda(const GeluProduct&, void* stream);
 
 }  // namespace drivetrain::kernels

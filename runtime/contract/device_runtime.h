@@ -18,7 +18,7 @@ struct DeviceFacts {
   std::string name;          // "NVIDIA H100 80GB HBM3"
   int arch = 0;              // compute capability as in sm_90
   int64_t memory_bytes = 0;  // of the whole device
-  std::string uuid = {};     // "GPU-...", of no other device, whatever the host and however many of it are hidden
+  std::string uuid = {};     // "GPU-...", "MIG-..."; of no other, whatever the host and however many of it are hidden
 };
 
 // Of LibTorch's caching allocator; the peaks since the start or the last reset_peak.

@@ -70,7 +70,9 @@ struct LockedPages {
     if (status == cudaSuccess) return;
     munmap(memory, bytes);
     cudaGetLastError();
-    C10_CUDA_CHECK(cudaDeviceSynchronize());  // may have been told of a kernel that failed before
+    // Others tell of a kernel that failed before.
+    if (status != cudaErrorMemoryAllocation && status != cudaErrorOperatingSystem && status != cudaErrorNotSupported)
+      C10_CUDA_CHECK(status);
     throw not_locked(bytes, words_for(status));
   }
   LockedPages(const LockedPages&) = delete;

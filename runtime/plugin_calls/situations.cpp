@@ -45,8 +45,9 @@ constexpr auto kWords = std::to_array<Words>({
      Whose::gpu_memory},
     // And what they say of a kernel that has failed, theirs or an earlier one.
     {"_STATUS_EXECUTION_FAILED", ErrorCode::plugin, "a kernel has failed, or the GPU has", kKernel, Whose::gpu},
-    {"_STATUS_INTERNAL_ERROR", ErrorCode::plugin, "cuBLAS or cuDNN has failed, or a kernel before it", kKernel,
+    {"CUBLAS_STATUS_INTERNAL_ERROR", ErrorCode::plugin, "cuBLAS has failed, or a kernel before it", kKernel,
      Whose::gpu},
+    {"CUDNN_STATUS_INTERNAL_ERROR", ErrorCode::plugin, "cuDNN has failed, or a kernel before it", kKernel, Whose::gpu},
     {"CUBLAS_STATUS_ARCH_MISMATCH", ErrorCode::plugin, "cuBLAS has no such product for this GPU",
      "choose another precision, or a newer GPU", Whose::gpu},
 });

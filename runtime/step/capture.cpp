@@ -84,9 +84,10 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
   if (flight_) flight_->recording_begins();
   const NotedCalls noted{flight_, calls_};
   std::string broken_by;  // the first call after which the recording was none any more
-  const auto name_it = [&](const std::exception& e) {
+  const auto name_it = [&](std::string said) {
+    if (said.starts_with("in " + broken_by + ": ")) said.erase(0, broken_by.size() + 5);
     throw fail(ErrorCode::plugin, "in ", broken_by,
-               ": broke the recording of the step, of which it said that it may be recorded: ", first_line(e.what()),
+               ": broke the recording of the step, of which it said that it may be recorded: ", said,
                "\n   set \"capture\": false, leave out the plugin, or mend it: no waiting for the device and no copies "
                "to the host while a step is recorded");
   };
@@ -104,14 +105,15 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
                "expandable_segments:True in the environment, or a smaller micro-batch");
   } catch (const Error& e) {  // also of another plugin's next launch, where the one that broke it has said nothing
     if (situation_of(e) || (e.code() != ErrorCode::plugin && e.code() != ErrorCode::internal)) throw;
-    if (!broken_by.empty() && std::string_view(e.what()).find(broken_by) == std::string_view::npos) name_it(e);
+    if (!broken_by.empty()) name_it(first_line(e.what()));
     if (e.code() != ErrorCode::plugin) throw;
     throw fail(e.code(), e.what(),
                "\n   this was while the step was recorded; if it is what a graph cannot hold, set \"capture\": false");
   } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
-    if (const auto situation = situation_of(e))
+    const auto situation = situation_of(e);
+    if (situation && (broken_by.empty() || situation->code != ErrorCode::plugin))
       throw fail(situation->code, "while the step was recorded: ", situation->text());
-    if (!broken_by.empty()) name_it(e);
+    if (!broken_by.empty()) name_it(first_line(e.what()));
     throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),
                "\n   some plugin does what a graph cannot hold; set \"capture\": false, or leave out the plugin");
   }

@@ -74,18 +74,20 @@ void Trainer::dataset_state(StateVisitor& visitor) {
 
 // `first_step` is always the next one, so that `state` may come between any two.
 int64_t Trainer::train() {
-  while (feed_plan_.first_step <= feed_plan_.last_step) {
+  int64_t step = parts_.feed.last_step;
+  for (bool stop = false; !stop && feed_plan_.first_step <= feed_plan_.last_step;) {
     if (!feed_) feed_.emplace(parts_.dataset, feed_plan_);
-    const int64_t step = feed_plan_.first_step;
+    step = feed_plan_.first_step;
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = train_step(step);
     ++feed_plan_.first_step;
     end_step(result, result.stop || step == feed_plan_.last_step, start);
-    stop_signal_ = result.signal;
-    if (result.stop) return step;
-    if (step == parts_.feed.last_step) finish_.check_trained(result);
+    stop_signal_ = result.signal, stop = result.stop;
+    if (!stop && step == parts_.feed.last_step) finish_.check_trained(result);
   }
-  return parts_.feed.last_step;
+  // What the device does behind the last step is over, and told of if it fails, before anything is given up.
+  if (parts_.finish.runtime) parts_.finish.runtime->synchronize(parts_.executor.device);
+  return step;
 }
 
 // Behind the last step all ranks come through all parts of it, whichever fails on one of them, so that what follows

@@ -183,7 +183,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   enqueue(stream, [reached = event->reached] { reached->wait(false); });
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream == nullptr) return cudaSuccess;
+  const auto reached = std::make_shared<std::promise<void>>();
+  stream->push([reached] { reached->set_value(); });
+  return reached->get_future().wait(), cudaSuccess;
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   const bool capturing = drivetrain::nccl::host_capturing || drivetrain::nccl::recording_now;
   *status = capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;

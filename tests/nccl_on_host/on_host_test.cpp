@@ -228,6 +228,30 @@ TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_unt
   }));
 }
 
+TEST_F(CommunicatorNcclOnHost, memory_of_a_call_that_is_not_done_outlives_its_group) {
+  std::atomic<bool> dropped = false;
+  expect_no_errors(run_threads(2, [&](Rank& r) {
+    GroupPtr world = r.world();
+    if (r.rank() == 1) {
+      dropped.wait(false);
+      at::Tensor t = at::ones({100}, at::kFloat);
+      world->all_reduce(t)->wait();
+      EXPECT_EQ(t[0].item<float>(), 2);
+      return;
+    }
+    at::Tensor t = at::ones({100}, at::kFloat);
+    const c10::weak_intrusive_ptr<c10::TensorImpl> weak(t.getIntrusivePtr());
+    world->all_reduce(std::exchange(t, {}));
+    world.reset();
+    // Waits: what must not happen has its time; a slow machine makes it longer
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(weak.expired());
+    dropped = true;
+    dropped.notify_all();
+    EXPECT_TRUE(test::eventually([&] { return weak.expired(); }));
+  }));
+}
+
 TEST_F(CommunicatorNcclOnHost, asking_for_an_event_leaves_no_error_behind) {
   expect_no_errors(run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();

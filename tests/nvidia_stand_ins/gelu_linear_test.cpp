@@ -14,6 +14,7 @@
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include <drivetrain/toolkit/ops/ops.h>
+#include "plugin_calls/situations.h"
 
 namespace drivetrain {
 namespace {
@@ -153,12 +154,23 @@ TEST_F(GeluLinear, a_shape_without_a_kernel_ends_with_what_to_do) {
   unsetenv("STAND_IN_PRODUCTS");
   EXPECT_LE(alive(), before) << "it leaves nothing behind";
   EXPECT_EQ(problem(x.narrow(0, 0, 10), w), "");
-  // It named a kernel that it does not start: what CUDA says of the device, or else that there is none. Not 999, which
-  // is told as a GPU that is lost.
+}
+
+// Most often a kernel before it has failed: told as LibTorch's products are.
+TEST_F(GeluLinear, a_product_that_is_not_started_has_the_code_and_the_remedy_of_a_failed_kernel) {
+  const at::Tensor x = numbers({13, 24}, "x", at::kHalf), w = numbers({40, 24}, "w", at::kHalf);
   ASSERT_EQ(setenv("STAND_IN_PRODUCTS", "not started", 1), 0);
-  const std::string not_started = problem(x.narrow(0, 0, 10), w);
-  EXPECT_NE(not_started, "");
-  EXPECT_EQ(not_started.find("status 999"), std::string::npos) << not_started;
+  try {
+    at::Tensor pre;
+    gelu_product(x, w, {}, pre);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::exception& e) {
+    const auto situation = situation_of(e);
+    ASSERT_TRUE(situation) << e.what();
+    EXPECT_EQ(situation->code, ErrorCode::plugin);
+    EXPECT_NE(situation->text().find("cublasLtMatmul with GELU"), std::string::npos) << situation->text();
+    EXPECT_NE(situation->remedy.find("CUDA_LAUNCH_BLOCKING"), std::string::npos) << situation->remedy;
+  }
   unsetenv("STAND_IN_PRODUCTS");
 }
 

@@ -197,8 +197,9 @@ TEST(Situations, what_libraries_say_of_a_gpu_names_the_place_too) {
   expect(said(of_torch("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`")),
          {"3 a kernel has failed, or the GPU has", place, "CUDA_LAUNCH_BLOCKING=1", "Xid"});
   expect(said(of_torch("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")), {"3 a kernel has failed", place});
-  for (const char* library : {"CUDA error: CUBLAS", "cuDNN error: CUDNN"})
-    expect(said(of_torch(concat(library, "_STATUS_INTERNAL_ERROR"))), {"3 cuBLAS or cuDNN has failed", place, "Xid"});
+  expect(said(of_torch("CUDA error: CUBLAS_STATUS_INTERNAL_ERROR")), {"3 cuBLAS has failed, or a", place, "Xid"});
+  expect(said(of_torch("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR")), {"3 cuDNN has failed, or a", place, "Xid"});
+  EXPECT_EQ(said(of_torch("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR")), "none");
   expect(said(of_torch("CUDA driver error: out of memory")), {"4 out of memory on the GPU: ", place, "nvidia-smi"});
   expect(said(of_torch("CUDA driver error: unknown error")), {"8 the GPU is lost", place, "Xid"});
   expect(said(of_torch("CUDA error: CUBLAS_STATUS_ARCH_MISMATCH when calling `cublasLtMatmul(...)`")),

@@ -128,13 +128,14 @@ TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_it_says_no
 // The next launch of another plugin fails by what the first has done, and that plugin is not to blame.
 TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_another_meets_it) {
   const std::string good = "strategy/good", lies = "optimizer/lies";
-  const auto recorded = [&](const std::function<void()>& next) {
+  const auto recorded = [&](
+                            const std::function<void()>& next, const std::function<void()>& then = [] {}) {
     SpyDevice device;
     RecordedPart part(device, kCpu, 0, 0);
     std::string said;
     try {
       part.run([&] {
-        plugin_call({lies, "touch"}, [] { SpyGraph::broken = true; });
+        plugin_call({lies, "touch"}, [&] { SpyGraph::broken = true, then(); });
         plugin_call({good, "forward", "block.3"}, next);
       });
     } catch (const Error& e) {
@@ -151,6 +152,12 @@ TEST(RecordedPart, a_plugin_that_breaks_the_recording_is_named_though_another_me
     EXPECT_EQ(said.find("3 in optimizer/lies, hook touch: broke the recording"), 0u) << said;
     EXPECT_NE(said.find("in strategy/good, hook forward, unit block.3: "), std::string::npos) << said;
   }
+  // The one that broke it tells so itself, as check_launch(cudaStreamSynchronize(...)) does.
+  const std::string told = recorded([] {}, [] { check_launch(900, "wait"); });
+  EXPECT_EQ(told.find("3 in optimizer/lies, hook touch: broke the recording of the step, of which it said that it may "
+                      "be recorded: wait: the launch failed with status 900"),
+            0u)
+      << told;
   EXPECT_EQ(recorded([] {
               throw fail(ErrorCode::config, "of its own");
             }).find("2 in strategy/good, hook forward, unit block.3: of its own"),

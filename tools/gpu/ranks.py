@@ -61,7 +61,7 @@ EIGHT_LAYERS = {"model": {"params": {"num_layers": 8}}}  # two chunks for each o
 #
 # A stage of 150 s reaches about half of it: on an H200 a row of two ranks takes 6 s and has another beside it, nearly all of that the start of
 # CUDA and NCCL and not the steps. So what tells most goes first: recorded steps, experts, 8 bits and Muon. Recorded pipelines are the last of two
-# ranks: there they took 70 s each, since their groups waited for each other at the end; no GPU has run them since that was mended. Behind the first FIRST rows come resumes, lost ranks and bits.
+# ranks: there they took 70 s each, probably since their groups waited for each other at the end; no GPU has run them since. Behind the first FIRST rows come resumes, lost ranks and bits.
 FIRST = 2
 TABLE = {
     "ddp": (2, {}, EAGER),

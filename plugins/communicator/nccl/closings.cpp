@@ -20,6 +20,10 @@ constexpr double kWithoutPeerS = 5, kWithPeersS = 60;
 
 }  // namespace
 
+bool Closings::is_done(const Closing& closing) {
+  return closing.done.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 void Closings::begin(const std::string& label, std::packaged_task<void()> close) noexcept {
   try {
     std::vector<Closing> begun(1);
@@ -27,6 +31,7 @@ void Closings::begin(const std::string& label, std::packaged_task<void()> close)
     std::thread(std::move(close)).detach();
     {
       const std::lock_guard lock(mutex_);
+      std::erase_if(open_, is_done);
       if (!finished_) return open_.push_back(std::move(begun[0]));
     }
     wait_for(std::move(begun));
@@ -50,12 +55,10 @@ void Closings::finish() noexcept {
 }
 
 void Closings::wait_for(std::vector<Closing> open) {
-  using std::chrono::milliseconds;
-  const auto is_done = [](const Closing& c) { return c.done.wait_for(milliseconds(0)) == std::future_status::ready; };
   std::string lost;
   double limit_s = std::min(kWithPeersS, board_->timeout_s());
   for (auto since = Clock::now(); !open.empty() && seconds_since(since) < limit_s;) {
-    open.front().done.wait_for(milliseconds(50));
+    open.front().done.wait_for(std::chrono::milliseconds(50));
     if (std::erase_if(open, is_done) > 0) since = Clock::now();
     if (open.empty() || !lost.empty() || (lost = board_->lost()).empty()) continue;
     since = Clock::now();

@@ -1,11 +1,11 @@
 // NCCL communicators that are being closed, each by a thread of its own.
 //
-// Closing one may wait for its peers: NCCL 2.26 and later connect ranks that recorded a call of a group to each other's
-// proxy, which ends with the last of them (ncclCommDestroy: "an intra-node collective call"). Ranks may give up their
-// groups in different orders, as the stages of a pipeline do those to the next stage and from it, so none of them is
-// waited for before the communicator itself ends. A recording's graph has to be gone by then, too.
+// Closing one may wait for its peers: NCCL documents ncclCommDestroy as a call of all ranks of a node together. Its
+// proxies stay while a peer is connected to them, which recorded calls do. Ranks may give up their groups in different
+// orders, as the stages of a pipeline do those to the next stage and from it, so none of them is waited for before the
+// communicator itself ends. The graphs that recorded calls of it have to be gone by then, too (NCCL 2.26 and later).
 //
-// Thread: any. Errors: none; what is given up is leaked and named in a warning: the process is about to end.
+// Thread: any. Errors: none; what does not close is leaked and named in a warning: the process is about to end.
 #pragma once
 
 #include <future>
@@ -34,6 +34,7 @@ class Closings {
     std::string label;
     std::future<void> done;
   };
+  static bool is_done(const Closing& closing);
   void wait_for(std::vector<Closing> open);
 
   const std::shared_ptr<Board> board_;

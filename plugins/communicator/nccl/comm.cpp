@@ -36,14 +36,9 @@ cudaError_t query(cudaEvent_t event) {
   return status;
 }
 
-OnDevice::OnDevice(int device) {
-  int current = device;
-  if (cudaGetDevice(&current) == cudaSuccess && current == device) return;
-  before_ = current;
-  cudaSetDevice(device);
-}
-OnDevice::~OnDevice() {
-  if (before_ >= 0) cudaSetDevice(before_);
+void use_device(int device) {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device) cudaSetDevice(device);
 }
 
 EventPool::~EventPool() {
@@ -76,7 +71,7 @@ Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t>
       me_(index_of(ranks_, board_->rank())),
       counters_(board_->counters(label_)),
       closings_(std::move(closings)) {
-  const OnDevice on(index());
+  use_device(index());
   const std::string where = concat("make_group of group \"", label_, "\"");
   join_group(board_->meet(ranks_, label_, [&] {
     ncclUniqueId id;
@@ -100,7 +95,7 @@ void Comm::join_group(const std::string& text) {
   std::copy(text.begin(), text.end(), id.internal);
   const int size = static_cast<int>(ranks_.size()), me = static_cast<int>(me_), device = index();
   std::packaged_task<ncclComm_t()> task([id, size, me, device, where] {
-    const OnDevice on(device);
+    use_device(device);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     ncclComm_t comm = nullptr;
@@ -129,13 +124,16 @@ void Comm::join_group(const std::string& text) {
 
 Comm::~Comm() { destroy(); }
 
+// What calls that are not done use lives until they are, or for ever if they never are.
 void Comm::destroy() {
   const bool aborted = board_->aborted();
   if (recorded_) counters_.replayed->store(recorded_->collectives());
   std::packaged_task<void()> close([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index(),
-                                    recorded = std::move(recorded_)]() mutable {
-    const OnDevice on(device);
+                                    recorded = std::move(recorded_), marks = std::move(marks_)]() mutable {
+    use_device(device);
+    if (!aborted && stream != nullptr) cudaStreamSynchronize(stream);
     if (comm != nullptr) aborted ? ncclCommAbort(comm) : ncclCommDestroy(comm);
+    marks.clear();
     cudaEventDestroy(ready);
     cudaStreamDestroy(stream);
     recorded.reset();
@@ -152,7 +150,7 @@ bool Comm::capturing() const {
 
 MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
   if (board_->aborted()) board_->throw_if_ended(where(call));
-  const OnDevice on(index());
+  use_device(index());
   const auto current = static_cast<cudaStream_t>(current_stream(device_));
   const bool captured = capturing();
   const auto mark = std::make_shared<Mark>(events_, call, std::move(counts));

@@ -42,15 +42,9 @@ std::string words_of(const std::exception& e);  // without LibTorch's trace
 // cudaEventQuery. "Not ready" is no error and is not left to be found by whoever asks for the last one.
 cudaError_t query(cudaEvent_t event);
 
-// Makes `device` the calling thread's for a scope. LibTorch has set it already on the threads that compute.
-class OnDevice {
- public:
-  explicit OnDevice(int device);
-  ~OnDevice();
-
- private:
-  int before_ = -1;  // -1: nothing to restore
-};
+// Makes `device` the calling thread's. LibTorch has done so on the threads that compute; others keep it, since setting
+// the one that they had before, GPU 0, would begin a context there.
+void use_device(int device);
 
 // Events are used again: a step makes hundreds.
 class EventPool {

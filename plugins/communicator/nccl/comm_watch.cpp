@@ -72,7 +72,7 @@ bool Comm::raise_async_error() {
 // the kernels, and frees nothing.
 void Comm::stop() noexcept {
   try {
-    const OnDevice on(index());
+    use_device(index());
     std::unique_lock use(use_, std::defer_lock);
     if (!use.try_lock_for(std::chrono::milliseconds(200))) {
       if (const ncclComm_t comm = comm_; comm != nullptr) ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);

@@ -19,6 +19,8 @@ bool call(const kernels::GeluProduct& op, const at::Device& device) {
                status == kernels::kNoCublasLt ? "and libcublasLt.so.13, which LibTorch for CUDA 13 brings, is not found"
                                               : "which does not start on this GPU (cublasLtCreate)",
                "; leave out \"gelu_fusion\"");
+  // As LibTorch says it of its own products: most often a kernel before this one has failed.
+  TORCH_CHECK(status != kernels::kNotStarted, "CUBLAS_STATUS_EXECUTION_FAILED when calling cublasLtMatmul with GELU");
   check_launch(status, "product with GELU");
   return true;
 }
