@@ -70,9 +70,8 @@ struct LockedPages {
     if (status == cudaSuccess) return;
     munmap(memory, bytes);
     cudaGetLastError();
-    // Others tell of a kernel that failed before.
     if (status != cudaErrorMemoryAllocation && status != cudaErrorOperatingSystem && status != cudaErrorNotSupported)
-      C10_CUDA_CHECK(status);
+      C10_CUDA_CHECK(status);  // of a kernel that failed before
     throw not_locked(bytes, words_for(status));
   }
   LockedPages(const LockedPages&) = delete;

@@ -33,10 +33,11 @@ bool flag_field(const Value& object, const char* key) {
   return field && field->as_bool();
 }
 
-std::vector<std::string> sections_of(const ManifestEntry& entry) {
-  std::vector<std::string> names = entry.form.aliases;
-  if (!entry.section.empty()) names.insert(names.begin(), entry.section);
-  return names;
+std::vector<std::string> texts_field(const Value& object, const char* key) {
+  std::vector<std::string> texts;
+  if (const Value* list = object.find(key))
+    for (const Value& text : list->items()) texts.push_back(plain_text(text, key));
+  return texts;
 }
 
 // A config could not reach such a section, or would mean something else by it.
@@ -63,30 +64,23 @@ void read_form(const Value& value, ManifestEntry& entry) {
     throw fail(ErrorCode::plugin, "has a damaged manifest: section \"", shown(entry.section), "\" of ", entry.id(),
                ": ", e.what());
   }
-  const std::vector<std::string>& aliases = entry.form.aliases;
-  if (std::find(aliases.begin(), aliases.end(), entry.section) != aliases.end())
+  if (std::ranges::count(entry.form.aliases, entry.section) > 0)
     throw fail(ErrorCode::plugin, "offers ", entry.id(), ", whose section \"", shown(entry.section),
                "\" is an alias of itself");
 }
 
 ManifestEntry parse_entry(const Value& value) {
-  ManifestEntry entry{text_field(value, "kind"),
-                      text_field(value, "name"),
-                      text_field(value, "summary"),
-                      text_field(value, "section", false),
-                      {},
-                      text_field(value, "paper", false),
-                      text_field(value, "device", false),
-                      flag_field(value, "default"),
-                      flag_field(value, "uses_cuda"),
-                      {}};
-  if (const Value* types = value.find("types"))
-    for (const Value& type : types->items()) entry.types.push_back(plain_text(type, "types"));
+  ManifestEntry entry{
+      text_field(value, "kind"),           text_field(value, "name"),       text_field(value, "summary"),
+      text_field(value, "section", false), texts_field(value, "types"),     text_field(value, "paper", false),
+      text_field(value, "device", false),  flag_field(value, "default"),    flag_field(value, "uses_cuda"),
+      flag_field(value, "rounding"),       texts_field(value, "same_bits"), {}};
   if (!is_kind(entry.kind))
     throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind,
                "\" (kinds: ", kind_names(), ")");
   read_form(value, entry);
-  for (const std::string& section : sections_of(entry)) check_section(section, entry);
+  if (!entry.section.empty()) check_section(entry.section, entry);
+  for (const std::string& alias : entry.form.aliases) check_section(alias, entry);
   return entry;
 }
 
@@ -141,10 +135,8 @@ Manifest parse_manifest(const std::string& text) {
     throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"",
                shown(line), "\"");
   }
-  Value object;
   try {
-    object = parse_json(text.substr(magic), "manifest");
-    return parse_object(object);
+    return parse_object(parse_json(text.substr(magic), "manifest"));
   } catch (const Error& e) {
     if (e.code() == ErrorCode::plugin) throw;
     throw fail(ErrorCode::plugin, "has a damaged manifest: ", e.what());  // not JSON, or a value of the wrong type

@@ -19,7 +19,10 @@ struct ManifestEntry {
   std::string device;              // "cpu" or "cuda": the only one it works on; empty: any
   bool is_default = false;         // taken when the config names none of its kind
   bool uses_cuda = false;          // the device must be among its CUDA architectures
-  SectionForm form{};              // how that section may be written
+  // Of runs that go on without it or with other options (ROUNDING, SAME_BITS of drivetrain_add_plugin).
+  bool rounding = false;
+  std::vector<std::string> same_bits;
+  SectionForm form{};  // how that section may be written
   std::string id() const { return kind + "/" + name; }
   KnownPlugin known() const { return {kind, name, section, types, is_default, device, form}; }
 };

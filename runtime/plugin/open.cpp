@@ -95,15 +95,18 @@ void check_entries_whole(const PluginFile& file, const DrivetrainDescriptor& d) 
   }
 }
 
-// An option that a form of the section writes and the table does not have: a user would be told of a key that is not in
-// the config.
-std::string unknown_in_form(const PluginFile& file, const DrivetrainEntry& entry, const OptionTable& table) {
+// An option that the manifest names and the table does not have: a user would be told of a key that is not in the
+// config, or that it has no effect.
+std::string unknown_in_manifest(const PluginFile& file, const DrivetrainEntry& entry, const OptionTable& table) {
   for (const ManifestEntry& told : file.manifest.entries) {
     if (told.kind != entry.kind || told.name != entry.name) continue;
     for (const std::string& option : options_of_form(told.form))
       if (!table.find(option))
         return concat("the forms of its section \"", shown(told.section), "\" use the option \"", shown(option),
                       "\", which it does not have; correct NUMBER, ON or OFF of drivetrain_add_plugin");
+    for (const std::string& option : told.same_bits)
+      if (!table.find(option))
+        return concat("\"", shown(option), "\" of its SAME_BITS is no option; correct it in drivetrain_add_plugin");
   }
   return "";
 }
@@ -116,7 +119,7 @@ void check_tables(const PluginFile& file, const DrivetrainDescriptor& d) {
     try {
       const void* const table = d.entries[i].options();
       problem = table ? contradiction_in(*static_cast<const OptionTable*>(table)) : "there is none";
-      if (problem.empty()) problem = unknown_in_form(file, d.entries[i], *static_cast<const OptionTable*>(table));
+      if (problem.empty()) problem = unknown_in_manifest(file, d.entries[i], *static_cast<const OptionTable*>(table));
     } catch (const std::exception& e) {
       problem = concat("making it failed: ", e.what());
     } catch (...) {

@@ -106,12 +106,11 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
   } catch (const Error& e) {  // also of another plugin's next launch, where the one that broke it has said nothing
     if (situation_of(e) || (e.code() != ErrorCode::plugin && e.code() != ErrorCode::internal)) throw;
     if (!broken_by.empty()) name_it(first_line(e.what()));
-    if (e.code() != ErrorCode::plugin) throw;
     throw fail(e.code(), e.what(),
                "\n   this was while the step was recorded; if it is what a graph cannot hold, set \"capture\": false");
   } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
-    const auto situation = situation_of(e);
-    if (situation && (broken_by.empty() || situation->code != ErrorCode::plugin))
+    if (const auto situation = situation_of(e);
+        situation && (broken_by.empty() || situation->code != ErrorCode::plugin))
       throw fail(situation->code, "while the step was recorded: ", situation->text());
     if (!broken_by.empty()) name_it(first_line(e.what()));
     throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),

@@ -237,6 +237,26 @@ TEST_F(Resume, other_data_is_explained_before_it_acts) {
   expect_says(other.output, {"would change its numbers", "the data's "});
 }
 
+// The loss that keeps experts' loads equal is one of each micro-batch; elsewhere its rows are only added otherwise.
+TEST_F(Resume, another_micro_batch_of_a_mixture_is_told_as_other_numbers) {
+  const std::string sets = "--set train_batch_size=4 --set train_steps=4 --set save_final=false --set " + policy(2),
+                    mixture = " --set model.params.num_experts=4 --set model.params.num_experts_per_tok=2";
+  const auto goes_on = [&](const std::string& more, const std::string& folder) {
+    const std::string in = concat(" --set output_dir=", folder, more);
+    EXPECT_EQ(train(sets + in + " --set train_micro_batch_size_per_gpu=2").code, 0);
+    std::filesystem::remove_all(path(folder + "/checkpoints/step-00000004"));
+    std::filesystem::remove_all(path(folder + "/final"));
+    return train(sets + in + " --set train_micro_batch_size_per_gpu=1");
+  };
+  const Ran dense = goes_on("", "dense"), experts = goes_on(mixture, "experts");
+  EXPECT_EQ(dense.code, 0) << dense.output;
+  expect_says(dense.output, {"sums are in another order: ", "train_micro_batch_size_per_gpu: 2 then, 1 now"});
+  EXPECT_EQ(experts.code, 2) << experts.output;
+  expect_says(experts.output, {"would change its numbers",
+                               "train_micro_batch_size_per_gpu (a mixture's experts are balanced by micro-batch): 2 "
+                               "then, 1 now"});
+}
+
 TEST_F(Resume, two_policies_of_a_type_keep_state_of_their_own) {
   const std::string two = R"(--set output_dir=b --set 'checkpoint_policy=["on_signal", {"type": "best", "params": )"
                           R"({"metric": "loss"}}, {"type": "best", "params": {"metric": "grad_norm"}}]' )";

@@ -44,9 +44,10 @@ TEST_F(InspectTest, what_a_plugin_declares_of_runs_that_go_on_is_shown_and_held_
   EXPECT_EQ(inspect({"monitor/toy", "--plugin-path", good}).find("rounding"), std::string::npos);
   copy("wrong_effects", "effects/monitor_wrong_effects.so");
   expect_has(inspect({"monitor/toy", "--plugin-path", folder("effects")}),
-             {"monitor_wrong_effects.so", "SAME_BITS of monitor/toy names \"amount\", which is no option of it",
-              "drivetrain_add_plugin"});
+             {"monitor_wrong_effects.so refused", "\"amount\" of its SAME_BITS is no option", "drivetrain_add_plugin"});
   EXPECT_EQ(code, ErrorCode::plugin);
+  expect_has(inspect({built("wrong_effects")}), {"\"amount\" of its SAME_BITS is no option"});
+  EXPECT_EQ(exit_code, 3);
 }
 
 TEST_F(InspectTest, a_file_shows_every_field_of_its_fingerprint) {

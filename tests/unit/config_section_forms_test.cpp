@@ -3,7 +3,7 @@
 #include "config_sections_fixture.h"
 #include "plugin/manifest.h"
 #include "plugin/registry.h"
-#include "report/declared_effects.h"
+#include "train/config_changes.h"
 
 namespace drivetrain {
 namespace {

@@ -9,7 +9,7 @@
 namespace drivetrain::program {
 namespace {
 
-constexpr int kPeerLost = 5, kRequeue = 75;
+constexpr int kPeerLost = 5;
 
 const char* meaning(int code) {
   constexpr std::pair<int, const char*> kMeanings[] = {{1, "an internal error"},

@@ -7,6 +7,8 @@
 
 namespace drivetrain::program {
 
+inline constexpr int kRequeue = 75;  // the code of a rank that was stopped, and has saved
+
 struct RankEnd {
   int rank = 0;
   int code = 0;              // exit code, or 128 + the signal that killed it

@@ -105,7 +105,8 @@ std::string Report::missing_there(const RankEnd& failure) const {
 }
 
 void Report::name(const RankEnd& failure) const {
-  std::string text = lines_of(failure.rank).name() + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
+  const std::string ended = failure.code == kRequeue ? " ended" : " failed";  // a preempted one is no failure
+  std::string text = lines_of(failure.rank).name() + ended + (ranks_.size() > 1 ? " first: " : ": ") +
                      describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
                      formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.

@@ -35,7 +35,7 @@ std::string nearest_folder(const std::string& path) {
     if (::stat(at.c_str(), &found) == 0) {
       if (S_ISDIR(found.st_mode)) return at;
       throw fail(ErrorCode::config, at, ": is no folder, and checkpoints are to be kept in ", path,
-                 "\n   set checkpoint_store's \"folder\" to another one");
+                 "\n   choose another with --set output_dir=FOLDER, or set checkpoint_store's \"folder\"");
     }
     if (errno != ENOENT && errno != ENOTDIR)
       throw fail(ErrorCode::config, at, ": cannot be looked at: ", std::strerror(errno),

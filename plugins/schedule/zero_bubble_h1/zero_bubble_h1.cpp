@@ -15,6 +15,15 @@ class ZeroBubbleH1 : public PipelineSchedule {
   static OptionTable options() { return pipeline_table<Options>(); }
   ZeroBubbleH1(const Options& options, const Services&) : PipelineSchedule(options) {}
 
+  // What blocks keep between the halves beside their activations is in no plan (runtime/plan/README.md).
+  void plan(PlanContext& ctx) override {
+    PipelineSchedule::plan(ctx);
+    if (stages() > 1 && ctx.run().training)
+      ctx.cost(
+          "behind the first stage gradients of layers' outputs, and what is recomputed, stay until weights' gradients "
+          "are computed: up to a quarter more memory than is planned, and recompute saves little there");
+  }
+
   // (p - 1)(forward + input - weight), where both halves of a backward take as long as a forward.
   std::optional<double> bubble(int64_t micro_batches) const override {
     if (micro_batches < stages()) return {};

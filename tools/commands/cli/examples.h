@@ -40,7 +40,7 @@ inline constexpr Example kExamples[] = {{"train", "configs/quickstart.json --pla
                                         {"checkpoint verify", "runs/mine"},
                                         {"checkpoint show", "runs/mine newest"},
                                         {"checkpoint diff", "runs/mine runs/other"},
-                                        {"checkpoint average", "runs/mine step-100 step-200 --output runs/mean"},
+                                        {"checkpoint average", "runs/mine --last 5 --output runs/mean"},
                                         {"checkpoint convert", "runs/mine folder --to hf"},
                                         {"data prepare", "--input texts.jsonl --tokenizer bytes --output data/mine"},
                                         {"data show", "data/mine"},
@@ -52,8 +52,8 @@ inline constexpr Example kExamples[] = {{"train", "configs/quickstart.json --pla
                                         {"completion", "bash"},
                                         {"help", "launch"},
                                         {"new-plugin", "optimizer mine"},
-                                        {"conformance", "build/lib/drivetrain/plugins/optimizer/mine.so"},
-                                        {"plan", "configs/3d.json -n 8 --hardware h100"},
+                                        {"conformance", "build/lib/drivetrain/plugins/optimizer_mine.so"},
+                                        {"plan", "configs/bench/gpt2_124m_gpu.json -n 8 --hardware h100"},
                                         {"study", "configs/studies/lr_width.json"}};
 
 // "drivetrain launch -n 2 configs/quickstart.json"

@@ -4,7 +4,6 @@
 #include "base/trust.h"
 #include "plugin/kinds.h"
 #include "report/declared.h"
-#include "report/declared_effects.h"
 #include "report/inspect.h"
 
 namespace drivetrain {
@@ -44,6 +43,8 @@ Value found_value(const Found& found) {
   if (const Value form = section_form_value(e.form); !form.members().empty()) v.set("section_form", form);
   v.set("types", strings_value(e.types));
   if (!e.paper.empty()) v.set("paper", e.paper);
+  if (e.rounding) v.set("rounding", true);
+  if (!e.same_bits.empty()) v.set("same_bits", strings_value(e.same_bits));
   v.set("default", e.is_default);
   v.set("device", e.device.empty() ? Value() : Value(e.device));
   v.set("library", found.file->manifest.library);
@@ -152,9 +153,6 @@ Value inspect_entry_json(const Registry& registry, const Found& found) {
   v.set("sha256", sha256(read_bytes(found.file->path)));
   v.set("fingerprint", fields_value(found.file->fields));
   v.set("headers", headers_of(*found.file));
-  const DeclaredEffects effects = checked_effects(registry, found);
-  if (effects.rounding) v.set("rounding", true);
-  if (!effects.same_bits.empty()) v.set("same_bits", strings_value(effects.same_bits));
   add_declared(declared_by(registry, found), v);
   add_options(registry.options(found.entry.kind, found.entry.name), v);
   return v;

@@ -10,7 +10,6 @@
 #include "config/section_words.h"
 #include "plugin/kinds.h"
 #include "report/declared.h"
-#include "report/declared_effects.h"
 #include "report/inspect.h"
 #include "report/text_table.h"
 
@@ -99,7 +98,7 @@ void add_declared_rows(const Declared& declared, std::vector<TextRow>& rows) {
 }
 
 // What a run that goes on with something else of it is told.
-void add_effect_rows(const DeclaredEffects& effects, std::vector<TextRow>& rows) {
+void add_effect_rows(const ManifestEntry& effects, std::vector<TextRow>& rows) {
   if (!effects.same_bits.empty()) rows.push_back({"same bits", "with any other " + join(effects.same_bits)});
   if (effects.rounding) rows.push_back({"same numbers", "but for rounding, without it or with other options of it"});
 }
@@ -149,7 +148,7 @@ std::string inspect_entry(const Registry& registry, const Found& found) {
   if (!e.types.empty()) rows.push_back({"types", join(e.types)});
   if (!e.device.empty()) rows.push_back({"device", e.device + " only"});
   if (e.is_default) rows.push_back({"default", "taken when a config names none of its kind"});
-  add_effect_rows(checked_effects(registry, found), rows);
+  add_effect_rows(e, rows);
   add_declared_rows(declared_by(registry, found), rows);
   return e.id() + "  " + e.summary + "\n" + aligned(rows, "  ") + options_text(registry.options(e.kind, e.name));
 }

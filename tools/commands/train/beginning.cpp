@@ -101,10 +101,10 @@ void Beginning::choose_on_rank_0(Run& run) {
     begins_again_ = tags.empty() && folder == request_.begun_folder;
     if (tags.empty() && !begins_again_) nothing_to_go_on_from(folder, store);
     if (!begins_again_)
-      on_ = choose_tag(
-          *store, tags, request_.resume, folder,
-          {resolved_value(run, *request_.registry), run.plan.data.notes, declared_effects(*request_.registry)},
-          !lacks_final(run), *run.log);
+      on_ = choose_tag(*store, tags, request_.resume, folder,
+                       {resolved_value(run, *request_.registry), run.plan.data.notes,
+                        declared_effects(*request_.registry), run.plan.model.mixture.experts > 0},
+                       !lacks_final(run), *run.log);
   } else if (request_.resume.mode == ResumeOption::Mode::tag) {
     throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
                " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");

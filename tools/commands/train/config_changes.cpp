@@ -163,6 +163,14 @@ int64_t erase_known_times(Value& before, Value& now) {
 
 std::string ConfigChange::text() const { return concat(path, ": ", before, " then, ", now, " now"); }
 
+std::vector<DeclaredEffects> declared_effects(const Registry& registry) {
+  std::vector<DeclaredEffects> list;
+  for (const Found& found : registry.found())
+    if (found.state == Found::usable && (found.entry.rounding || !found.entry.same_bits.empty()))
+      list.push_back({found.entry.kind, found.entry.name, found.entry.rounding, found.entry.same_bits});
+  return list;
+}
+
 std::vector<ConfigChange> config_changes(const Value& before, const Value& now,
                                          const std::vector<DeclaredEffects>& declared) {
   Comparison comparison{declared, {}};

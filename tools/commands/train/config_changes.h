@@ -8,7 +8,7 @@
 #include <drivetrain/value.h>
 
 #include "internal.h"
-#include "report/declared_effects.h"
+#include "plugin/registry.h"
 
 namespace drivetrain {
 
@@ -26,6 +26,15 @@ struct ConfigChange {
 
   DRIVETRAIN_INTERNAL std::string text() const;  // "optimizer.params.lr: 0.001 then, 0.0005 now"
 };
+
+// What a plugin's manifest says of a run that goes on with it or without it. Of what it does not say, numbers change.
+struct DeclaredEffects {
+  std::string kind, name;
+  bool rounding = false;               // without it and with any other options: the same numbers but for rounding
+  std::vector<std::string> same_bits;  // options that change no bit
+};
+// Of every plugin that may be opened and declares something.
+DRIVETRAIN_INTERNAL std::vector<DeclaredEffects> declared_effects(const Registry& registry);
 
 // Both as resolved.json has them; what begins with "_" is left out. `declared`: by the plugins of now.
 DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now,

@@ -8,8 +8,8 @@
 
 #include "checkpoint/saver.h"
 #include "internal.h"
-#include "report/declared_effects.h"
 #include "run/run.h"
+#include "train/config_changes.h"
 
 namespace drivetrain {
 
@@ -41,6 +41,7 @@ struct RunNow {
   Value config;  // as resolved.json has it
   Value data;    // DataFacts::notes
   std::vector<DeclaredEffects> declared;
+  bool mixture = false;  // the model has experts
 };
 
 // The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <drivetrain/attention.h>
@@ -258,6 +259,10 @@ BenchReport bench_hardware(const BenchArguments& arguments) {
   const RankEnvironment environment = read_rank_environment();
   const bool started = std::getenv("RANK") != nullptr;
   if (!started && arguments.whole("-n") > 1) become_launcher(arguments, "hardware");
+  const auto folder = std::filesystem::path(arguments.has("--output") ? arguments.text("--output") : "").parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw fail(ErrorCode::config, "bench hardware: --output ", arguments.text("--output"), ": there is no folder ",
+               folder.string(), "\n   make it, or name a file in another one");
   RankAlone rank(arguments, environment);
   rank.meet(Value::object());
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work

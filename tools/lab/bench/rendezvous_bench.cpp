@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <latch>
@@ -55,12 +56,14 @@ double seconds_to_meet(int64_t ranks, const Value& facts) {
   std::mutex mutex;
   std::exception_ptr failure;
   std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < ranks; ++rank)
+  std::atomic<bool> given_up = false;
+  const auto add = [&](int64_t rank) {
     threads.emplace_back([&, rank] {
       RankEnvironment env{.rank = rank, .world_size = ranks, .local_rank = rank, .local_size = ranks};
       env.master_port = listener.port, env.token = "of this benchmark", env.master_listens = true;
       if (rank == 0) env.listen_fd = listener.fd;
       ready.arrive_and_wait();
+      if (given_up) return;
       try {
         meet(env, facts);
       } catch (...) {
@@ -68,6 +71,15 @@ double seconds_to_meet(int64_t ranks, const Value& facts) {
         failure = std::current_exception();
       }
     });
+  };
+  try {
+    for (int64_t rank = 0; rank < ranks; ++rank) add(rank);
+  } catch (...) {  // this host has no more threads
+    given_up = true;
+    ready.count_down(ranks + 1 - static_cast<int64_t>(threads.size()));
+    for (std::thread& thread : threads) thread.join();
+    throw;
+  }
   ready.arrive_and_wait();
   const auto begin = std::chrono::steady_clock::now();
   for (std::thread& thread : threads) thread.join();
