@@ -159,9 +159,17 @@ class GpuCheck(StandIns):
         self.assertIn("fsdp on 4, then zero 3 on 2: 3 steps", rows["resumed over 2 ranks"]["figures"])
         shared = [line for line in self.said.splitlines() if line.startswith("launch")]
         self.assertTrue(shared and all(line.endswith(" 1") for line in shared), self.said)
+        self.assertIn("0 warnings of NCCL's own", rows["SIGKILL of a rank, ddp"]["figures"])
         references = {json.dumps(ranks.on_cpu(name), sort_keys=True) for name in ranks.TABLE}
         self.assertEqual(sum("train_cpu" in line for line in self.said.splitlines()), len(references), "each config of the CPU once")
         self.assertLess(len(references), len(ranks.TABLE) / 3)
+
+    # Right losses of a run that ends a minute late.
+    def test_a_run_that_leaves_a_group_open_has_failed(self):
+        self.assertEqual(self.run_check("--stage", "ranks", "--only", "ranks", BROKEN="0", LEFT_OPEN="gpipe", DRIVETRAIN_NCCL=self.nccl(23007)), 1)
+        failed = {name: row["figures"] for name, row in self.rows().items() if row["result"] != "passed"}
+        self.assertEqual(set(failed), {name for name in ranks.TABLE if name.startswith("gpipe")})
+        self.assertIn('group "stage 1 to 0@0" was left open', failed["gpipe, recorded"])
 
     def test_ranks_want_an_nccl_that_lets_them_share(self):
         self.assertEqual(self.run_check("--stage", "ranks", DRIVETRAIN_NCCL=self.nccl(22809)), 0, self.text)

@@ -132,10 +132,13 @@ class Machine:
         return process.returncode, out, err
 
     def output(self, name, command, timeout, environment=None):
-        """Its stdout; Failed with the words of a program that fails."""
+        """Its stdout; Failed with the words of a program that fails, or that ends right and has left a group open."""
         code, out, err = self.run(name, command, timeout, environment)
         if code:
             raise Failed(f"exit {code}: {words_of(err + chr(10) + out)}")
+        left_open = re.search(r".*was left open.*", out + err)
+        if left_open:
+            raise Failed(left_open.group(0).strip())
         return out
 
     def answer(self, name, command, timeout):

@@ -286,4 +286,5 @@ def check_lost(machine, name):
     took = time.monotonic() - sent_at[0]
     if found != code or took > most_s or not re.search(rf"\brank {rank}\b", out + err):
         raise Failed(f"exit {found} after {took:.1f} s, wanted {code} within {most_s} s and rank {rank} named: {(err or out).strip()[-300:]}")
-    return f"exit {found} after {took:.1f} s, rank {rank} named"
+    warnings = (out + err).count("NCCL WARN")
+    return f"exit {found} after {took:.1f} s, rank {rank} named, {warnings} warnings of NCCL's own"
