@@ -173,11 +173,11 @@ int gelu_product_cuda(const GeluProduct& op, void* stream) {
   if (!p) return kNoSuchProduct;
   if (!op.out) return cudaSuccess;
   const float one = 1, zero = 0;
-  const bool launched = p->point_to(op) && lt().multiply(p->handle, p->product, &one, op.weight, p->weight, op.x, p->x,
-                                                         &zero, op.out, p->out, op.out, p->out, &p->algorithm,
-                                                         op.workspace, static_cast<size_t>(kGeluProductWorkspace),
-                                                         static_cast<cudaStream_t>(stream)) == CUBLAS_STATUS_SUCCESS;
-  return launched ? static_cast<int>(cudaSuccess) : kNotStarted;
+  if (!p->point_to(op)) return kNoSuchProduct;
+  const cublasStatus_t status = lt().multiply(
+      p->handle, p->product, &one, op.weight, p->weight, op.x, p->x, &zero, op.out, p->out, op.out, p->out,
+      &p->algorithm, op.workspace, static_cast<size_t>(kGeluProductWorkspace), static_cast<cudaStream_t>(stream));
+  return status == CUBLAS_STATUS_SUCCESS ? static_cast<int>(cudaSuccess) : kNotStarted - static_cast<int>(status);
 }
 
 }  // namespace drivetrain::kernels

@@ -34,7 +34,7 @@ constexpr bool gelu_product_fits(Dtype dtype, int64_t k, int64_t m) {
 inline constexpr int kNoSuchProduct = -1;  // cuBLASLt has none for this shape and GPU
 inline constexpr int kNoCublasLt = -2;     // libcublasLt.so.13 is not found
 inline constexpr int kCublasLtFails = -3;  // it gives no handle
-inline constexpr int kNotStarted = -4;     // it does not start the kernel that it has named
+inline constexpr int kNotStarted = -100;   // less its status: it does not start the kernel that it has named
 DRIVETRAIN_KERNEL int gelu_product_cuda(const GeluProduct&, void* stream);
 
 }  // namespace drivetrain::kernels

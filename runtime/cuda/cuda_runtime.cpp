@@ -70,8 +70,7 @@ struct LockedPages {
     if (status == cudaSuccess) return;
     munmap(memory, bytes);
     cudaGetLastError();
-    if (status != cudaErrorMemoryAllocation && status != cudaErrorOperatingSystem && status != cudaErrorNotSupported)
-      C10_CUDA_CHECK(status);  // of a kernel that failed before
+    if (cudaPeekAtLastError() != cudaSuccess) C10_CUDA_CHECK(status);  // stays: of a kernel that failed before
     throw not_locked(bytes, words_for(status));
   }
   LockedPages(const LockedPages&) = delete;

@@ -105,14 +105,15 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
                "expandable_segments:True in the environment, or a smaller micro-batch");
   } catch (const Error& e) {  // also of another plugin's next launch, where the one that broke it has said nothing
     if (situation_of(e) || (e.code() != ErrorCode::plugin && e.code() != ErrorCode::internal)) throw;
-    if (!broken_by.empty()) name_it(first_line(e.what()));
+    if (!broken_by.empty()) name_it(e.what());
+    if (e.code() != ErrorCode::plugin) throw;
     throw fail(e.code(), e.what(),
                "\n   this was while the step was recorded; if it is what a graph cannot hold, set \"capture\": false");
   } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
-    if (const auto situation = situation_of(e);
-        situation && (broken_by.empty() || situation->code != ErrorCode::plugin))
-      throw fail(situation->code, "while the step was recorded: ", situation->text());
-    if (!broken_by.empty()) name_it(first_line(e.what()));
+    const auto situation = situation_of(e);
+    if (!broken_by.empty() && (!situation || situation->code == ErrorCode::plugin))
+      name_it(situation ? situation->text() : first_line(e.what()));
+    if (situation) throw fail(situation->code, "while the step was recorded: ", situation->text());
     throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),
                "\n   some plugin does what a graph cannot hold; set \"capture\": false, or leave out the plugin");
   }

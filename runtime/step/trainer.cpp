@@ -85,8 +85,6 @@ int64_t Trainer::train() {
     stop_signal_ = result.signal, stop = result.stop;
     if (!stop && step == parts_.feed.last_step) finish_.check_trained(result);
   }
-  // What the device does behind the last step is over, and told of if it fails, before anything is given up.
-  if (parts_.finish.runtime) parts_.finish.runtime->synchronize(parts_.executor.device);
   return step;
 }
 
@@ -128,6 +126,9 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
   part([&] {
     if (between_) between_->after_step(result, shared, save, last);
   });
+  // What the device does behind the last step has ended, and told of it if it failed, before anything is given up.
+  if (DeviceRuntime* const runtime = parts_.finish.runtime; last && runtime)
+    part([&] { runtime->synchronize(parts_.executor.device); });
   now_doing(FlightDoing::outside);
 }
 

@@ -219,6 +219,8 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench attention --seq 32 --documents 33", 2, {"--documents 33", "1 to --seq 32"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
+  expect_refused("bench hardware --output nowhere/h.json", 2, {"there is no folder nowhere", "name a file in another"});
+  expect_refused("bench hardware --output .", 2, {"--output . is a folder"});
   expect_refused("launch -n 2 tiny.json --bench kernels", 2,
                  {"--bench wants step, collectives, context, checkpoint or hardware, got \"kernels\""});
   expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});

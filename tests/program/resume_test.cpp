@@ -253,8 +253,17 @@ TEST_F(Resume, another_micro_batch_of_a_mixture_is_told_as_other_numbers) {
   expect_says(dense.output, {"sums are in another order: ", "train_micro_batch_size_per_gpu: 2 then, 1 now"});
   EXPECT_EQ(experts.code, 2) << experts.output;
   expect_says(experts.output, {"would change its numbers",
-                               "train_micro_batch_size_per_gpu (a mixture's experts are balanced by micro-batch): 2 "
-                               "then, 1 now"});
+                               "train_micro_batch_size_per_gpu (a loss that balances experts is one of each "
+                               "micro-batch): 2 then, 1 now"});
+  // On half the ranks each has twice as many of the same micro-batches.
+  const auto on = [&](int ranks, const std::string& folder) {
+    return launch(ranks, sets + concat(mixture, " --set train_micro_batch_size_per_gpu=2 --set output_dir=", folder));
+  };
+  EXPECT_EQ(on(2, "ranks").code, 0);
+  std::filesystem::remove_all(path("ranks/checkpoints/step-00000004"));
+  const Ran fewer = on(1, "ranks");
+  EXPECT_EQ(fewer.code, 0) << fewer.output;
+  expect_says(fewer.output, {"sums are in another order: ", "gradient_accumulation_steps: 1 then, 2 now"});
 }
 
 TEST_F(Resume, two_policies_of_a_type_keep_state_of_their_own) {

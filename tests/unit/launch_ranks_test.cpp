@@ -24,6 +24,14 @@ TEST_F(LaunchTest, every_rank_is_told_its_place_and_other_ranks_lines_are_prefix
   EXPECT_EQ(count_of("[rank 1] problem 1\n", err()), 1u) << err();
 }
 
+// One that a batch system stopped, and that has saved, has not failed.
+TEST_F(LaunchTest, a_rank_that_was_stopped_and_has_saved_is_said_to_have_ended) {
+  request_.ranks = 2;
+  EXPECT_EQ(run("[ $RANK = 1 ] && exit 75; idle"), 75) << err();
+  EXPECT_EQ(count_of("rank 1 ended first: exit 75 (preempted)", err()), 1u) << err();
+  EXPECT_EQ(count_of("failed", err()), 0u) << err();
+}
+
 TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
   std::set<std::string> secrets;
   for (int i = 0; i < 2; ++i) {

@@ -124,7 +124,8 @@ void Comm::join_group(const std::string& text) {
 
 Comm::~Comm() { destroy(); }
 
-// What calls that are not done use lives until they are, or for ever if they never are.
+// What calls that are not done use lives until they are, or for ever if they never are. Replays have other streams: the
+// device is through with them when training ends.
 void Comm::destroy() {
   const bool aborted = board_->aborted();
   if (recorded_) counters_.replayed->store(recorded_->collectives());

@@ -21,7 +21,7 @@ class ZeroBubbleH1 : public PipelineSchedule {
     if (stages() > 1 && ctx.run().training)
       ctx.cost(
           "behind the first stage gradients of layers' outputs, and what is recomputed, stay until weights' gradients "
-          "are computed: up to a quarter more memory than is planned, and recompute saves little there");
+          "are computed: more memory than is planned, about a quarter for each layer, and recompute saves none there");
   }
 
   // (p - 1)(forward + input - weight), where both halves of a backward take as long as a forward.

@@ -10,6 +10,15 @@ namespace {
 
 using ops::in, ops::out;
 
+// Two of cuBLASLt's statuses tell most often of a kernel before this one, and are told as LibTorch tells them.
+[[noreturn]] void not_started(int status) {
+  constexpr int kExecutionFailed = 13, kInternalError = 14;
+  TORCH_CHECK(status != kExecutionFailed, "CUBLAS_STATUS_EXECUTION_FAILED when calling cublasLtMatmul with GELU");
+  TORCH_CHECK(status != kInternalError, "CUBLAS_STATUS_INTERNAL_ERROR when calling cublasLtMatmul with GELU");
+  throw fail(ErrorCode::config, "cuBLASLt does not start a product with GELU that it has named (its status ", status,
+             "); leave out \"gelu_fusion\"");
+}
+
 // False: cuBLASLt has no such product on this GPU.
 bool call(const kernels::GeluProduct& op, const at::Device& device) {
   const int status = DRIVETRAIN_CUDA_KERNEL(gelu_product_cuda)(op, current_stream(device));
@@ -19,8 +28,7 @@ bool call(const kernels::GeluProduct& op, const at::Device& device) {
                status == kernels::kNoCublasLt ? "and libcublasLt.so.13, which LibTorch for CUDA 13 brings, is not found"
                                               : "which does not start on this GPU (cublasLtCreate)",
                "; leave out \"gelu_fusion\"");
-  // As LibTorch says it of its own products: most often a kernel before this one has failed.
-  TORCH_CHECK(status != kernels::kNotStarted, "CUBLAS_STATUS_EXECUTION_FAILED when calling cublasLtMatmul with GELU");
+  if (status <= kernels::kNotStarted) not_started(kernels::kNotStarted - status);
   check_launch(status, "product with GELU");
   return true;
 }

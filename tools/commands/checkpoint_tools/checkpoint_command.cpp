@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "base/printable.h"
+#include "checkpoint/saver.h"
 #include "checkpoint_tools/average.h"
 #include "checkpoint_tools/diff.h"
 #include "checkpoint_tools/list.h"
@@ -29,10 +30,10 @@ StoredRun open_run(const cli::Arguments& arguments, const Registry& registry, co
   return StoredRun(registry, folder, arguments.text("--store"));
 }
 
-// Of who asked for the newest and got `oldest` or what is newer: those that were no choice.
-void note_passed_over(const StoredRun& run, const std::string& oldest) {
+// Of who asked for the newest and got those from this step on: those that were no choice.
+void note_passed_over(const StoredRun& run, int64_t oldest) {
   for (const std::string& tag : run.damaged_tags())
-    if (tag > oldest)
+    if (step_of_tag(tag).value_or(-1) > oldest)
       std::cerr << cli::note_line(
           printable(concat(tag, " is damaged and passed over: ", run.damage(tag).front(), verify_hint(run.folder()))));
 }
@@ -40,7 +41,7 @@ void note_passed_over(const StoredRun& run, const std::string& oldest) {
 // The newest is taken with a word about damaged ones that are newer.
 const StoredTag& find(const StoredRun& run, const std::string& word) {
   const StoredTag& tag = run.find(word);
-  if (word.empty() || word == kNewest) note_passed_over(run, tag.tag);
+  if (word.empty() || word == kNewest) note_passed_over(run, tag.step);
   return tag;
 }
 
@@ -109,7 +110,7 @@ std::vector<std::string> tags_to_average(const cli::Arguments& arguments, const 
   }
   const auto last = static_cast<size_t>(arguments.whole("--last", 0));
   if (!tags.empty()) throw fail(ErrorCode::config, "checkpoint average: tags and --last exclude each other");
-  note_passed_over(run, run.tags().empty() ? "" : run.tags()[std::min(last, run.tags().size()) - 1].tag);
+  note_passed_over(run, run.tags().empty() ? -1 : run.tags()[std::min(last, run.tags().size()) - 1].step);
   if (last > run.tags().size())
     throw fail(ErrorCode::config, "checkpoint average: --last ", last, ": ", run.folder(), " has ", run.tags().size(),
                " complete checkpoints");

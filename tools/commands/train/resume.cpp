@@ -153,9 +153,9 @@ std::vector<ConfigChange> changes_since(const Checkpoint& checkpoint, const RunN
   std::vector<ConfigChange> changes =
       config ? config_changes(*config, now.config, now.declared) : std::vector<ConfigChange>();
   for (ConfigChange& change : changes)
-    if (now.mixture &&
-        (change.path == "train_micro_batch_size_per_gpu" || change.path == "gradient_accumulation_steps"))
-      change.effect = ChangeEffect::numbers, change.path += " (a mixture's experts are balanced by micro-batch)";
+    if (now.mixture && change.path == "train_micro_batch_size_per_gpu")
+      change.effect = ChangeEffect::numbers,
+      change.path += " (a loss that balances experts is one of each micro-batch)";
   if (!data || !data->is_object()) return changes;
   for (ConfigChange& change : data_changes(*data, now.data)) changes.push_back(std::move(change));
   return changes;

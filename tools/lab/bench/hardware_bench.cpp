@@ -253,16 +253,24 @@ void write_file(const std::string& path, const Hardware& hardware) {
   if (!file) throw fail(ErrorCode::io, "bench hardware: cannot write ", path, "\n   give --output a place with space");
 }
 
+// Before anything is measured.
+void check_place(const std::filesystem::path& file) {
+  std::error_code unknown;
+  const std::filesystem::path folder = file.parent_path();
+  if (std::filesystem::is_directory(file, unknown))
+    throw fail(ErrorCode::config, "bench hardware: --output ", file.string(), " is a folder; name a file in it");
+  if (!folder.empty() && !std::filesystem::is_directory(folder, unknown))
+    throw fail(ErrorCode::config, "bench hardware: --output ", file.string(), ": there is no folder ", folder.string(),
+               "\n   make it, or name a file in another one");
+}
+
 }  // namespace
 
 BenchReport bench_hardware(const BenchArguments& arguments) {
   const RankEnvironment environment = read_rank_environment();
   const bool started = std::getenv("RANK") != nullptr;
   if (!started && arguments.whole("-n") > 1) become_launcher(arguments, "hardware");
-  const auto folder = std::filesystem::path(arguments.has("--output") ? arguments.text("--output") : "").parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw fail(ErrorCode::config, "bench hardware: --output ", arguments.text("--output"), ": there is no folder ",
-               folder.string(), "\n   make it, or name a file in another one");
+  if (environment.rank == 0 && arguments.has("--output")) check_place(arguments.text("--output"));
   RankAlone rank(arguments, environment);
   rank.meet(Value::object());
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work

@@ -87,6 +87,15 @@ class Process::Ending {
   double next_ = 0;
 };
 
+bool hold_to(int64_t bytes) {
+  const rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+  if (setrlimit(RLIMIT_AS, &limit) == 0) return true;
+  program::write_text(STDERR_FILENO,
+                      concat("drivetrain: error: study: the run cannot be held to \"memory_limit_bytes\" ", bytes, ": ",
+                             std::strerror(errno), "\n"));
+  return false;
+}
+
 std::string written_to(int descriptor) {
   std::string text;
   char buffer[1 << 16];
@@ -105,13 +114,12 @@ Process::Process(const ProcessStart& start) try
   rank.in = from.get();
   rank.command = &start.command, rank.environment = start.environment;
   rank.out = out_.get(), rank.err = err_.get() >= 0 ? err_.get() : out_.get();
-  if (!start.cpus.empty()) rank.before = [&] { return bind_to(start.cpus); };
+  // In the new process: what it starts itself has the limit, too, however soon it does.
+  rank.before = [&] {
+    return (start.cpus.empty() || bind_to(start.cpus)) && (start.memory_limit == 0 || hold_to(start.memory_limit));
+  };
   pid_ = program::start_process(rank);
   ending_ = std::make_unique<Ending>(pid_);
-  if (start.memory_limit > 0) {
-    const rlimit limit{static_cast<rlim_t>(start.memory_limit), static_cast<rlim_t>(start.memory_limit)};
-    prlimit(pid_, RLIMIT_AS, &limit, nullptr);
-  }
 } catch (const std::system_error& e) {
   throw fail(ErrorCode::io, "study: ", e.what());
 }
