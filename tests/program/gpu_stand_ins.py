@@ -45,7 +45,7 @@ out = pathlib.Path(config["output_dir"]); out.mkdir(parents=True, exist_ok=True)
 endless = config["train_steps"] > 1000
 done = 2 if endless else config["train_steps"] - (3 if "--resume" in sys.argv else 0)
 (out / "metrics.jsonl").write_text("".join(json.dumps({"loss": 3.0 + (1e-5 if cuda else 0)}) + "\\n" for _ in range(done)))
-if not endless and cuda and os.environ.get("LEFT_OPEN", "") in ("all", config["pipeline"]["type"] if "pipeline" in config else "none"):
+if not endless and cuda and os.environ.get("LEFT_OPEN", "-") == config.get("pipeline", {}).get("type"):
     print('warning: communicator/nccl: group "stage 1 to 0@0" was left open: NCCL has not closed it within 60 s', file=sys.stderr)
 if not endless: sys.exit()
 ranks = [subprocess.Popen(["sleep", "100"], env=dict(os.environ, RANK=str(r))) for r in range(2)]

@@ -44,12 +44,17 @@ struct SpyGraph : DeviceGraph {
 // A CPU that says it is a device. What is recorded also runs; what is replayed does not.
 struct SpyDevice : test::IdleDevice {
   DeviceMemory memory(const at::Device&) override { return {1, 2, 3, 4}; }
+  void synchronize(const at::Device&) override {
+    events.push_back("synchronize");
+    if (fails) throw c10::AcceleratorError({__func__, __FILE__, 0}, 700, "CUDA error: an illegal memory access");
+  }
   int64_t new_graph_pool() override { return pools++; }
   std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t pool) override {
     pools_used.insert(pool);
     return std::make_unique<SpyGraph>(events, ++graphs);
   }
   Events events;
+  bool fails = false;  // what it does behind the last step
   int graphs = 0;
   int64_t pools = 0;
   std::set<int64_t> pools_used;
@@ -329,10 +334,14 @@ struct SpiedRun {
           figures.push_back(std::move(data));
         },
         stop);
-    trainer.train();
+    last = trainer.train(), late_failure = trainer.late_failure();
+    behind = std::exchange(device.events, {});
     trained_on = spy->trained_on, evaluated_on = spy->evaluated_on;
   }
   std::set<const void*> trained_on, evaluated_on;
+  int64_t last = 0;
+  Events behind;  // the last step
+  std::exception_ptr late_failure;
 };
 
 struct CapturedRun : ::testing::Test {
@@ -363,6 +372,21 @@ TEST_F(CapturedRun, three_steps_run_one_is_recorded_as_two_graphs_the_rest_is_re
   EXPECT_EQ(spied.steps[4], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
   EXPECT_EQ(spied.steps[5], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
   EXPECT_EQ(spied.device.graphs, 2);
+}
+
+// Else nobody learns of it where nothing is saved; the step itself is done, and other ranks are not left waiting.
+TEST_F(CapturedRun, the_device_is_waited_for_behind_the_last_step_and_what_fails_there_is_kept) {
+  spied.run();
+  EXPECT_EQ(spied.behind, Events{"synchronize"});
+  EXPECT_EQ(spied.late_failure, nullptr);
+  SpiedRun failing;
+  failing.device.fails = true;
+  set_device_runtime(&failing.device);
+  failing.run();
+  EXPECT_EQ(failing.last, 6);
+  EXPECT_EQ(failing.steps.size(), 6u);
+  ASSERT_NE(failing.late_failure, nullptr);
+  EXPECT_THROW(std::rethrow_exception(failing.late_failure), c10::AcceleratorError);
 }
 
 TEST_F(CapturedRun, its_graphs_share_one_pool_and_an_evaluation_stays_out_of_the_batches_they_read) {
